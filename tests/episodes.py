@@ -1,4 +1,4 @@
-"""Small PushT-like episodes for tests."""
+"""Small Push-T-like episodes for tests."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from recap.types import Episode, Observation
 
 
 def random_episode(name: str, seed: int, n: int = 30, goal_angle: float = 0.5, symmetry: int = 1) -> Episode:
-    """A wandering pusher and block, with a goal."""
+    """A randomly moving pusher and block, with a goal."""
     rng = np.random.default_rng(seed)
     path = np.cumsum(rng.normal(0, 4, (n, 7)), axis=0)
     start = np.array([*rng.uniform(60, 450, 2), *rng.uniform(100, 400, 2), rng.uniform(-3, 3)])
@@ -30,14 +30,14 @@ def random_episode(name: str, seed: int, n: int = 30, goal_angle: float = 0.5, s
 
 
 def beside_its_block(episode: Episode) -> Episode:
-    """The same block with a pusher that stays just before it."""
+    """The same block with a pusher that stays next to it."""
     poses = episode.objects["block"].astype(np.float64)
     places = np.array([transform_points(pose, np.array([[5.0, -17.0]]))[0] for pose in poses], np.float32)
     return replace(episode, proprio=places, actions=places.copy())
 
 
 def observation_of(episode: Episode, t: int) -> Observation:
-    """The moment as an agent would see it."""
+    """The observation of step t."""
     return Observation(
         proprio=episode.proprio[t],
         task=episode.task,

@@ -1,4 +1,4 @@
-"""The arm of the example, in joints and without pictures."""
+"""The arm of examples/one_arm in joint space, without images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOME = np.array([0.1, 0.3, 1.6, 0.0, 1.2, 0.0])
 
 
 def arm(name: str = "arm", **changes: Any) -> RobotSpec:
-    """An arm of the example in tool space."""
+    """The robot description of an example arm in tool space."""
     k: dict[str, Any] = {"model": load_model(EXAMPLES / f"{name}.urdf").text, "tip": "tool"}
     return RobotSpec(
         name, 30.0, TOOL, max_step={"tool.position": 0.05}, kinematics=Kinematics(**(k | changes))
@@ -31,7 +31,7 @@ def arm(name: str = "arm", **changes: Any) -> RobotSpec:
 
 
 def pair_of_arms(robot: Robot) -> str:
-    """Two arms with meshes, as MJCF."""
+    """The MJCF of two arms with meshes."""
     arms = "".join(arm_xml(robot, side) for side in SIDES)
     return (
         f'<mujoco><compiler angle="radian" autolimits="true"/><asset>{assets_xml(robot)}</asset>'
@@ -40,7 +40,7 @@ def pair_of_arms(robot: Robot) -> str:
 
 
 def walk(seed: int, n: int = 40, embodiment: str = "arm") -> Episode:
-    """A demonstration in joints: six and a gripper."""
+    """A demonstration in joint space: six joints and a gripper."""
     rng = np.random.default_rng(seed)
     smooth = np.cumsum(np.cumsum(rng.normal(0, 0.001, (n, 6)), axis=0), axis=0)
     start = HOME + rng.uniform(-0.2, 0.2, 6)

@@ -1,4 +1,4 @@
-"""Small made demonstrations of two arms with three cameras, and a tiny policy for them."""
+"""Small synthetic demonstrations of two arms with three cameras, and a tiny policy for them."""
 
 from dataclasses import replace
 from functools import cache
@@ -21,17 +21,17 @@ from toy_policy import toy_encoder, toy_statistics
 from two_arms import lift_pot, place_in_box, pose
 
 CAMERAS = ("head", "left_wrist", "right_wrist")
-EVERY = 4  # frame of the made demonstrations: 31 of each
+EVERY = 4  # every fourth frame is kept: 31 of each demonstration
 
 
 def arms_config(**changes: Any) -> PolicyConfig:
-    """Of the debug preset."""
+    """The policy configuration of the debug preset."""
     return replace(preset("debug-dualarm").policy, **changes)
 
 
 @cache
 def demonstration(embodiment: str, seed: int, task: str = "move_can_pot", px: int = 64) -> Episode:
-    """The scene of a seed, which both robots share; one of them is a little off."""
+    """A demonstration of the seed's scene, which both robots share; one robot has a small offset."""
     rng = np.random.default_rng(seed)
     x, y, angle = rng.uniform(-0.3, -0.1), rng.uniform(0.2, 0.4), rng.uniform(-0.5, 0.5)
     whole = (
@@ -61,17 +61,17 @@ def demonstration(embodiment: str, seed: int, task: str = "move_can_pot", px: in
 
 
 def demonstrations(embodiment: str, seeds: range, task: str = "move_can_pot") -> list[Episode]:
-    """One a seed."""
+    """One demonstration per seed."""
     return [demonstration(embodiment, seed, task) for seed in seeds]
 
 
 def arms_retrieval(config: PolicyConfig) -> RetrievalConfig:
-    """How a policy of that config is given its chunks."""
+    """The retrieval configuration for a policy of that config."""
     return replace(find_retrieval(config.retrieval_name)[1], chunk_size=config.chunk_size)
 
 
 def arms_policy(seed: int = 0, **changes: Any) -> TrainedPolicy:
-    """With fresh weights."""
+    """An untrained policy."""
     config = arms_config(**changes)
     torch.manual_seed(seed)
     describer, _ = find_retrieval(config.retrieval_name)
@@ -84,13 +84,13 @@ def arms_policy(seed: int = 0, **changes: Any) -> TrainedPolicy:
 
 
 def given_of(config: PolicyConfig, query: Episode, t: int, shown: Episode, at: int) -> Conditioning:
-    """Moment t of the query with the chunk of `shown` that begins there."""
+    """The conditioning of the query at t on the chunk of `shown` that starts at `at`."""
     refs = [FrameRef(shown.id, at)]
     return build_conditioning(MemoryView([shown]), refs, query, t, arms_retrieval(config), config.robot)
 
 
 def seen_at(episode: Episode, t: int) -> Observation:
-    """The moment as an agent would see it."""
+    """The observation of step t."""
     return Observation(
         proprio=episode.proprio[t],
         task=episode.task,
@@ -101,7 +101,7 @@ def seen_at(episode: Episode, t: int) -> Observation:
 
 
 def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
-    """n different moments, each with another retrieved chunk."""
+    """n different observations, each with its own retrieved chunk."""
     config, observations, given = policy.config, [], []
     for i in range(n):
         query, shown = demonstration("viperx", i), demonstration("ur5e", i + 100)

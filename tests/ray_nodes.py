@@ -1,4 +1,4 @@
-"""A Ray cluster of two one-core nodes on this machine, in a process of its own.
+"""A Ray cluster of two one-core nodes on this machine, in a separate process.
 
 Ray reads its settings when it is imported. A line on the process's stdin kills the second node; the end of
 stdin ends the cluster.
@@ -17,7 +17,7 @@ RAY = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "only-for-this-test-0123456789abcdef",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # A dead node refuses at once and is noticed within a second; a busy one has half a minute to answer.
+    # A dead node is noticed within a second, as it refuses at once. A busy one has half a minute to answer.
     "RAY_health_check_period_ms": "300",
     "RAY_health_check_timeout_ms": "10000",
     "RAY_health_check_failure_threshold": "3",
@@ -26,10 +26,10 @@ RAY = {
 
 @contextmanager
 def two_nodes(folder: Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process that holds them, and the cluster's address.
+    """The process that runs the cluster, and the cluster's address.
 
     Args:
-        environment: of the nodes, and so of all that runs there.
+        environment: variables of the nodes and of all that runs on them.
     """
     with (
         (folder / "cluster.err").open("w") as log,
@@ -54,14 +54,14 @@ def two_nodes(folder: Path, **environment: str) -> Iterator[tuple[subprocess.Pop
 
 
 def kill_the_second(nodes: subprocess.Popen[str]) -> None:
-    """Without a word to what runs there."""
+    """Kills the second node without a graceful shutdown."""
     assert nodes.stdin is not None
     nodes.stdin.write("kill\n")
     nodes.stdin.flush()
 
 
 def main() -> None:
-    """The cluster, for as long as stdin is open."""
+    """Runs the cluster while stdin is open."""
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 80_000_000}

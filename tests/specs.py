@@ -1,4 +1,4 @@
-"""Evaluations of the suites that come along, in few words."""
+"""Short constructors of evaluation specs for the included suites."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -20,7 +20,7 @@ def pusht_spec(
     angles: Sequence[float] = (),
     **settings: Any,
 ) -> EvalSpec:
-    """PushT; settings are the agent's or the evaluation's own."""
+    """An evaluation in Push-T; settings are fields of AgentConfig or EvalSpec."""
     options: dict[str, Scalar] = {"pusher": pusher, "block": block}
     return _spec(policy, "pusht", options, tasks=tuple(map(angle_key, angles)), **settings)
 
@@ -33,7 +33,7 @@ def arms_spec(
     wording: str = "seen",
     **settings: Any,
 ) -> EvalSpec:
-    """Two arms; settings are the agent's or the evaluation's own."""
+    """An evaluation in the dual-arm suite; settings are fields of AgentConfig or EvalSpec."""
     options: dict[str, Scalar] = {"embodiment": embodiment, "split": split, "wording": wording}
     return _spec(policy, "dualarm", options, **settings)
 

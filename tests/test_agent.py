@@ -1,4 +1,4 @@
-"""The agent: retrieval with a policy or without learning, alive to changes of the pool."""
+"""The agent: retrieval with a policy or replay, while the pool changes."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def demos() -> list[Episode]:
 
 
 @pytest.mark.parametrize("name", ["world-oracle", "world", "object", "published"])
-def test_solves_a_scene_it_has_a_demonstration_of(name: str, demos: list[Episode]) -> None:
+def test_replay_solves_a_scene_that_is_in_the_pool(name: str, demos: list[Episode]) -> None:
     agent = replay(MemoryPool(demos), f"pusht-{name}", robot=None)
     for demo in demos[:2]:
         env = PushTEnv(goal_angle=float(demo.attributes["goal_angle"]))
@@ -55,7 +55,7 @@ def test_solves_a_scene_it_has_a_demonstration_of(name: str, demos: list[Episode
 @pytest.mark.parametrize(
     ("name", "remembers"), [("world-oracle", True), ("world", True), ("published", False)]
 )
-def test_a_moment_that_led_nowhere_is_left_alone_except_as_published(
+def test_a_match_without_progress_is_avoided_except_in_the_published_retrieval(
     name: str, remembers: bool, demos: list[Episode]
 ) -> None:
     agent = replay(MemoryPool(demos), f"pusht-{name}")
@@ -63,7 +63,7 @@ def test_a_moment_that_led_nowhere_is_left_alone_except_as_published(
     env = PushTEnv(goal_angle=-30.0)
     env.reset(seed=700)
     standing, found = env.observe(), set()
-    for _ in range(5 * 8):  # the same sight, five chunks long
+    for _ in range(5 * 8):  # the same observation for five chunks
         agent.act([0], [standing])
         seen = agent.retrieval(0)
         assert seen is not None
@@ -71,14 +71,14 @@ def test_a_moment_that_led_nowhere_is_left_alone_except_as_published(
     assert (len(found) > 1) == remembers
 
 
-def test_standard_pool_and_retrieval_through_the_harness() -> None:
+def test_replay_from_the_default_pool_solves_most_scenes() -> None:
     agent, options = AgentConfig(retrieval="object"), {"pusher": "triangle"}
     spec = EvalSpec(agent, "pusht", options, tasks=("-30", "15"), seeds=(510, 511, 512))
     results = list(run_trials(make_agent(spec), spec, spec.trials(), 4))
     assert sum(r.first_step["0.85"] is not None for r in results) >= 5
 
 
-def test_an_empty_pool_holds_still() -> None:
+def test_with_an_empty_pool_replay_holds() -> None:
     agent = replay(MemoryPool())
     env = PushTEnv()
     env.reset(seed=700)
@@ -92,7 +92,7 @@ def test_an_empty_pool_holds_still() -> None:
     assert found.matches == ()
 
 
-def test_what_is_excluded_at_the_start_of_an_episode_is_not_retrieved_in_it() -> None:
+def test_scenes_excluded_at_reset_are_not_retrieved() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(4)]
     agent = replay(MemoryPool(episodes))
     found = []
@@ -106,14 +106,14 @@ def test_what_is_excluded_at_the_start_of_an_episode_is_not_retrieved_in_it() ->
     assert found[1] != "demo-2"
 
 
-def test_an_empty_pool_and_no_robot_say_nothing_of_actions() -> None:
+def test_an_empty_pool_without_robot_and_policy_is_an_error() -> None:
     agent = replay(MemoryPool(), robot=None)
     agent.reset(0, TRIAL)
     with pytest.raises(InputError, match="the pool is empty and there is no policy"):
         agent.act([0], [observation_of(random_episode("now", 0), 0)])
 
 
-def test_a_demonstration_added_in_mid_chunk_is_used_at_the_next_step() -> None:
+def test_a_demonstration_added_during_a_chunk_is_used_at_the_next_step() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(8)]
     pool = MemoryPool(episodes[:4])
     agent = replay(pool)
@@ -127,7 +127,7 @@ def test_a_demonstration_added_in_mid_chunk_is_used_at_the_next_step() -> None:
     assert found.matches[0].ref.episode_id == "demo-6"
 
 
-def test_a_chunk_may_be_planned_on_demand() -> None:
+def test_replan_returns_a_whole_chunk() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(6)]
     by_step, by_chunk = replay(MemoryPool(episodes)), replay(MemoryPool(episodes))
     for agent in (by_step, by_chunk):
@@ -141,14 +141,14 @@ def test_a_chunk_may_be_planned_on_demand() -> None:
     by_chunk.replan([0], [seen])
     found = by_chunk.retrieval(0)
     assert found is not None
-    assert found.matches[0].distance == pytest.approx(6.0, abs=0.1), "a match that led nowhere is avoided"
+    assert found.matches[0].distance == pytest.approx(6.0, abs=0.1), "a match without progress is penalised"
     blind = replace(seen, objects={})
     assert by_chunk.replan([0], [blind]) == [None]
     by_chunk.release(0)
     assert by_chunk.retrieval(0) is None
 
 
-def test_low_confidence_may_hold_instead() -> None:
+def test_low_confidence_holds_stops_or_is_ignored_by_reaction() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(30)]
     stranger = random_episode("stranger", 999)
     stranger.proprio[:] += 3000
@@ -158,17 +158,19 @@ def test_low_confidence_may_hold_instead() -> None:
     action = agent.act([0], [observation_of(stranger, 0)])[0]
     assert np.array_equal(action, stranger.proprio[0])
     sure = observation_of(episodes[0], 5)
-    assert not np.array_equal(agent.act([0], [sure])[0], sure.proprio), "it goes on when it is sure again"
+    assert not np.array_equal(agent.act([0], [sure])[0], sure.proprio), (
+        "it acts again when confidence is high"
+    )
     agent.reaction = "stop"
     agent.reset(0, TRIAL)
     agent.act([0], [observation_of(stranger, 0)])
-    assert np.array_equal(agent.act([0], [sure])[0], sure.proprio), "it does not"
+    assert np.array_equal(agent.act([0], [sure])[0], sure.proprio), "it holds for the rest of the episode"
     agent.reaction = "ignore"
     agent.reset(0, TRIAL)
     assert not np.array_equal(agent.act([0], [observation_of(stranger, 0)])[0], stranger.proprio[0])
 
 
-def test_an_empty_pool_may_stop_the_episode_for_good() -> None:
+def test_with_reaction_stop_an_empty_pool_holds_for_the_whole_episode() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(4)]
     pool = MemoryPool()
     agent = replay(pool)
@@ -180,7 +182,7 @@ def test_an_empty_pool_may_stop_the_episode_for_good() -> None:
     assert np.array_equal(agent.act([0], [still])[0], still.proprio)
 
 
-def test_a_pool_too_small_to_calibrate_is_unsure() -> None:
+def test_a_pool_too_small_for_calibration_has_nan_confidence_and_holds() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(3)]
     agent = replay(MemoryPool(episodes))
     agent.reaction, agent.min_confidence = "hold", 0.05
@@ -192,7 +194,7 @@ def test_a_pool_too_small_to_calibrate_is_unsure() -> None:
     assert np.isnan(found.confidence)
 
 
-def test_a_lost_block_is_waited_for() -> None:
+def test_without_the_block_pose_the_agent_holds_until_it_returns() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(4)]
     agent = replay(MemoryPool(episodes))
     agent.reset(0, TRIAL)
@@ -203,7 +205,7 @@ def test_a_lost_block_is_waited_for() -> None:
     assert agent.retrieval(0) is not None
 
 
-def test_slots_do_not_see_each_other() -> None:
+def test_slots_are_independent() -> None:
     episodes = [random_episode(f"demo-{i}", i) for i in range(6)]
     together, alone = replay(MemoryPool(episodes)), replay(MemoryPool(episodes))
     for slot in (0, 1):
@@ -215,7 +217,7 @@ def test_slots_do_not_see_each_other() -> None:
 
 
 def test_with_pixels_no_pose_of_the_environment_reaches_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The true poses are poisoned on their way out; the pixels are all there is."""
+    """The true poses are replaced by NaN, so only the images can be used."""
     board: dict[str, Any] = {"options": {"pusher": "triangle"}, "tasks": ("-30",), "seeds": (510, 511)}
     spec = EvalSpec(AgentConfig(), "pusht", **board, objects="pixels", max_steps=60)
     whole = PushTEnv.observe
@@ -235,9 +237,9 @@ def test_with_pixels_no_pose_of_the_environment_reaches_the_agent(monkeypatch: p
     inner = agent.agent.reset
     monkeypatch.setattr(agent.agent, "reset", lambda slot, trial: (told.append(trial), inner(slot, trial)))
     results = list(run_trials(agent, spec, spec.trials(), 2))
-    assert [r.outcome for r in results] == ["failure", "failure"]  # cut short, not in error
-    assert [trial.task for trial in told] == ["", ""], "the task's key is the goal"
-    assert max(r.metrics["coverage"] for r in results) > 0.2, "it moved the block all the same"
+    assert [r.outcome for r in results] == ["failure", "failure"]  # stopped at max_steps, not an error
+    assert [trial.task for trial in told] == ["", ""], "the task key would reveal the goal"
+    assert max(r.metrics["coverage"] for r in results) > 0.2, "the block was moved nevertheless"
 
 
 ADD = """
@@ -249,7 +251,7 @@ Pool.open(sys.argv[1]).add(list(open_source(Path(sys.argv[2]))))
 """
 
 
-def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, demos: list[Episode]) -> None:
+def test_a_demonstration_added_by_another_process_is_used(tmp_path: Path, demos: list[Episode]) -> None:
     from recap.pool.lerobot import assemble, stage_episode
     from recap.pool.store import Pool
 
@@ -275,7 +277,7 @@ def test_another_process_appends_and_the_running_agent_uses_it(tmp_path: Path, d
 
 
 class Watched:
-    """A policy that counts how it is called."""
+    """A policy that records its calls."""
 
     def __init__(self, inner: TrainedPolicy) -> None:
         self.inner, self.config, self.stamp, self.fingerprint = (
@@ -324,18 +326,18 @@ def seeing_policy() -> TrainedPolicy:
     return toy_policy()
 
 
-def test_one_call_of_the_policy_serves_all_slots(state_policy: TrainedPolicy) -> None:
+def test_all_slots_are_served_by_one_call_of_the_policy(state_policy: TrainedPolicy) -> None:
     policy = Watched(state_policy)
     agent = with_policy(policy)
     actions = agent.act([0, 1, 2], [seen(EPISODES[i], 0) for i in range(3)])
     assert policy.served == [3]
     assert actions.shape == (3, 2)
-    assert agent.image_size is None, "it needs no images"
+    assert agent.image_size is None, "this policy needs no images"
     alone = with_policy(state_policy).act([1], [seen(EPISODES[1], 0)])
-    assert np.allclose(actions[1], alone[0], atol=1e-2), "neighbours do not matter, noise included"
+    assert np.allclose(actions[1], alone[0], atol=1e-2), "other slots do not affect actions or noise"
 
 
-def test_n_action_steps_is_how_long_a_chunk_lasts(state_policy: TrainedPolicy) -> None:
+def test_a_new_chunk_is_planned_after_n_action_steps(state_policy: TrainedPolicy) -> None:
     for n, options in ((8, {}), (2, {"n_action_steps": 2})):
         policy = Watched(state_policy)
         agent = with_policy(policy, **options)
@@ -346,7 +348,7 @@ def test_n_action_steps_is_how_long_a_chunk_lasts(state_policy: TrainedPolicy) -
         with_policy(state_policy, n_action_steps=9)
 
 
-def test_a_policy_that_retrieves_nothing_searches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_without_retrieval_does_not_search(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = with_policy(toy_policy(toy_config(inputs="S", retrieval=False, residual=False)))
     monkeypatch.setattr(agent.retriever, "retrieve", lambda *_: pytest.fail("it would not look at it"))
     assert np.isfinite(agent.act([0], [seen(EPISODES[0], 0)])).all()
@@ -355,23 +357,23 @@ def test_a_policy_that_retrieves_nothing_searches_nothing(monkeypatch: pytest.Mo
     assert found.matches == ()
 
 
-def test_retrieved_frames_are_encoded_once(seeing_policy: TrainedPolicy) -> None:
+def test_retrieved_frames_are_encoded_only_once(seeing_policy: TrainedPolicy) -> None:
     policy = Watched(seeing_policy)
     agent = with_policy(policy)
     assert agent.image_size == 96
     agent.act([0, 1], [seen(EPISODES[2], 4)] * 2)
-    assert policy.encoded == [2], "first and last frame of the one chunk that both retrieved"
+    assert policy.encoded == [2], "first and last frame of the chunk that both retrieved"
     plan = agent.plan(0)
     assert plan is not None
-    assert plan.given.latents is not None
-    assert plan.given.latents.shape == (2, 16, 2, 2)
+    assert plan.conditioning.latents is not None
+    assert plan.conditioning.latents.shape == (2, 16, 2, 2)
     agent.reset(0, TRIAL)
     agent.act([0], [seen(EPISODES[2], 4)])
     assert policy.encoded == [2]
     assert policy.served == [2, 1]
 
 
-def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy: TrainedPolicy) -> None:
+def test_a_changed_demonstration_with_the_same_id_is_encoded_again(seeing_policy: TrainedPolicy) -> None:
     policy = Watched(seeing_policy)
     pool = MemoryPool(EPISODES[:1])
     agent = with_policy(policy, pool)
@@ -383,7 +385,7 @@ def test_another_demonstration_under_an_old_name_is_looked_at_anew(seeing_policy
     assert policy.encoded == [2, 2]
 
 
-def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(
+def test_a_pool_change_between_two_slots_of_a_call_affects_neither(
     seeing_policy: TrainedPolicy,
 ) -> None:
     class Growing(MemoryPool):
@@ -401,19 +403,19 @@ def test_a_pool_that_changes_between_two_slots_of_a_call_disturbs_neither(
     assert versions == [1, 2]
 
 
-def test_a_pool_without_images_is_refused_by_a_policy_that_looks(seeing_policy: TrainedPolicy) -> None:
+def test_a_pool_without_images_is_refused_by_a_policy_with_cameras(seeing_policy: TrainedPolicy) -> None:
     blind = MemoryPool([replace(episode, images={}) for episode in EPISODES])
     with pytest.raises(InputError, match=r"through camera 'top', and demonstration .* use a pool with"):
         with_policy(seeing_policy, blind).act([0], [seen(EPISODES[0], 0)])
 
 
-def test_the_match_may_be_left_out_or_random(state_policy: TrainedPolicy) -> None:
+def test_matching_none_and_random(state_policy: TrainedPolicy) -> None:
     moment = seen(EPISODES[0], 3)
     none = with_policy(state_policy, matching="none")
     none.act([0], [moment])
     plan = none.plan(0)
     assert plan is not None
-    assert plan.given.is_empty
+    assert plan.conditioning.is_empty
     refs = set()
     for seed in range(5):
         agent = with_policy(state_policy, matching="random")
@@ -425,7 +427,7 @@ def test_the_match_may_be_left_out_or_random(state_policy: TrainedPolicy) -> Non
     assert len(refs) > 2
 
 
-def test_a_random_match_is_fixed_by_the_trial_without_a_policy_too() -> None:
+def test_a_random_match_is_determined_by_the_trial() -> None:
     refs = []
     for _ in range(2):
         agent = with_policy(None, matching="random")
@@ -436,7 +438,7 @@ def test_a_random_match_is_fixed_by_the_trial_without_a_policy_too() -> None:
     assert refs[0] == refs[1]
 
 
-def test_without_its_residual_a_policy_is_replay(state_policy: TrainedPolicy) -> None:
+def test_without_the_residual_a_policy_equals_replay(state_policy: TrainedPolicy) -> None:
     agent, plain = with_policy(state_policy, residual=False), replay(MemoryPool(EPISODES))
     plain.reset(0, TRIAL)
     for t in range(8):
@@ -447,7 +449,7 @@ def test_without_its_residual_a_policy_is_replay(state_policy: TrainedPolicy) ->
 
 
 @pytest.mark.parametrize(("times", "share"), [(1e-4, 1.0), (0.5, 0.8), (1.0, 0.5), (2.0, 0.2), (1e4, 0.0)])
-def test_a_residual_counts_for_as_much_as_its_match_is_off(
+def test_residual_halflife_scales_the_residual_by_match_distance(
     state_policy: TrainedPolicy, times: float, share: float
 ) -> None:
     moment = seen(EPISODES[1], 0)
@@ -467,7 +469,7 @@ def test_a_residual_counts_for_as_much_as_its_match_is_off(
     np.testing.assert_allclose(other.chunk.actions, base + other.chunk.residual, atol=1e-3)
 
 
-def test_with_nothing_retrieved_a_policy_says_what_it_says(state_policy: TrainedPolicy) -> None:
+def test_without_a_match_residual_halflife_does_not_change_the_actions(state_policy: TrainedPolicy) -> None:
     alone = [
         with_policy(state_policy, matching="none", residual_halflife=d).act([0], [seen(EPISODES[1], 0)])
         for d in (0, 15)
@@ -486,7 +488,9 @@ def test_a_policy_of_another_retrieval_or_robot_is_refused(state_policy: Trained
 
 
 @pytest.mark.parametrize("reaction", ["hold", "ignore"])
-def test_a_pool_that_is_emptied_on_the_way_is_safe(reaction: str, state_policy: TrainedPolicy) -> None:
+def test_with_a_pool_emptied_during_an_episode_the_agent_holds_or_acts_alone(
+    reaction: str, state_policy: TrainedPolicy
+) -> None:
     pool = MemoryPool(EPISODES)
     agent = with_policy(state_policy, pool, reaction=reaction)
     agent.act([0], [seen(EPISODES[0], 0)])
@@ -509,7 +513,7 @@ def test_actions_stay_within_the_limits_of_the_robot(state_policy: TrainedPolicy
         assert ((chunk >= 250) & (chunk <= 260)).all()
 
 
-def test_a_pool_that_says_of_which_robot_it_is_is_refused_by_the_feature(state_policy: TrainedPolicy) -> None:
+def test_a_pool_of_another_described_robot_is_refused_by_feature(state_policy: TrainedPolicy) -> None:
     pool = MemoryPool(EPISODES)
     other = replace(PUSHT, proprio=(Feature("tool", "position", 2, "m"),), action=(), max_step={})
     pool.view().robot = other  # type: ignore[attr-defined]
@@ -519,9 +523,7 @@ def test_a_pool_that_says_of_which_robot_it_is_is_refused_by_the_feature(state_p
     with_policy(state_policy, pool).act([0], [seen(EPISODES[0], 0)])
 
 
-def test_a_number_that_is_not_finite_is_not_sent(
-    state_policy: TrainedPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chunk_with_nan_is_an_error(state_policy: TrainedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = Watched(state_policy)
     broken = ActionChunk(np.full((8, 2), np.nan, np.float32), np.zeros((8, 2), np.float32))
     monkeypatch.setattr(policy, "predict_action_chunk", lambda *_: [broken])
@@ -529,7 +531,7 @@ def test_a_number_that_is_not_finite_is_not_sent(
         with_policy(policy).act([0], [seen(EPISODES[0], 0)])
 
 
-def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(
+def test_with_an_empty_pool_an_agent_holds_unless_it_may_act_without_retrieval(
     state_policy: TrainedPolicy,
 ) -> None:
     moment = seen(EPISODES[0], 0)
@@ -550,7 +552,7 @@ def test_with_an_empty_pool_an_agent_holds_still_unless_told_to_act_alone(
         assert not np.array_equal(agent.act([0], [moment])[0], moment.proprio), name
 
 
-def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(
+def test_without_the_residual_a_policy_replans_at_the_end_of_a_demonstration(
     state_policy: TrainedPolicy,
 ) -> None:
     without, plain, learned = (
@@ -565,5 +567,5 @@ def test_without_its_residual_a_policy_looks_again_at_a_demonstrations_end(
         learned.act([0], [moment])
         n_plans["without"] += without.plan(0) is not before[0]
         n_plans["learned"] += learned.plan(0) is not before[1]
-    assert n_plans["learned"] == 2, "a policy carries out all eight"
-    assert n_plans["without"] > 2, "what is acted out ends where the demonstration does"
+    assert n_plans["learned"] == 2, "with the residual all eight actions are executed"
+    assert n_plans["without"] > 2, "replay ends with the demonstration and plans again"

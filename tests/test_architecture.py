@@ -1,4 +1,4 @@
-"""Which package may import which, and what the library may not know."""
+"""The allowed imports between packages and folders, and words that the library must not use."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ PACKAGES = {
     "lerobot_policy_recap": ROOT / "integrations" / "lerobot_policy_recap",
     "lerobot_robot_recap_sim": ROOT / "integrations" / "lerobot_robot_recap_sim",
 }
-# What a package may import of ours, besides itself.
+# Our packages that each package may import, besides itself.
 MAY_IMPORT = {
     "recap_client": set(),
     "recap": {"recap_client"},
@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "lerobot_robot_recap_sim": set(),
 }
 
-# Within the library: what a module or folder may import at run time, besides itself.
+# Within the library: the modules and folders that each part may import at run time, besides itself.
 BASE = {"types", "errors", "config", "lazy", "geometry", "geometry3", "compiled", "robot", "run_directory"}
 BASE |= {"body", "robot_model", "chain", "kinematics", "gate"}
 BASE |= {"workers", "on_ray", "video", "pictures", "suites", "agent_config", "sums", "usage", "extras"}
@@ -101,7 +101,7 @@ ALLOWED = {
     },
     "__main__": {"cli"},
 }
-# Words of our own worlds: the library finds worlds by entry points, and knows none.
+# Words of our own worlds. The library finds worlds by entry points and must not name any.
 WORLD_WORDS = re.compile(
     r"(?i:pusht|dualarm|meta-?world|robosuite|\bpushers?\b|\bviperx\b|\bur5e\b|\btriangle\b)|\bBOARD"
 )
@@ -109,13 +109,13 @@ WORLD_WORDS = re.compile(
 
 @cache
 def parsed(file: Path) -> ast.Module:
-    """Its code; each file is read once for all tests."""
+    """The parsed file; each file is parsed once for all tests."""
     return ast.parse(file.read_text("utf-8"))
 
 
 @cache
 def imported(file: Path) -> frozenset[str]:
-    """Modules of ours that a file imports when it runs, dotted."""
+    """The dotted names of our modules that a file imports at run time."""
     found = set()
     code = parsed(file)
     typing = [n for n in ast.walk(code) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test)]
@@ -132,7 +132,7 @@ def imported(file: Path) -> frozenset[str]:
 
 
 def imports(file: Path, package: str) -> set[str]:
-    """Those of one package."""
+    """The imported modules of one package."""
     return {name for name in imported(file) if name.split(".")[0] == package}
 
 
@@ -150,25 +150,25 @@ FILES = [file for file in files_of("recap") if file != SOURCE / "__init__.py"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_packages_depend_one_way(package: str) -> None:
+def test_packages_import_only_what_they_may(package: str) -> None:
     for file in files_of(package):
         for other in set(PACKAGES) - MAY_IMPORT[package] - {package}:
             assert not imports(file, other), f"{file.relative_to(ROOT)} imports {other}"
 
 
-def test_every_part_of_the_library_is_in_the_plan() -> None:
+def test_every_part_of_the_library_has_import_rules() -> None:
     assert {part(file) for file in FILES} == set(ALLOWED)
 
 
-def test_parts_of_the_library_depend_one_way() -> None:
+def test_parts_of_the_library_import_only_what_they_may() -> None:
     for file in FILES:
         found = {name.split(".")[1] for name in imports(file, "recap") if "." in name}
         beyond = found - ALLOWED[part(file)] - {part(file), "__version__"}
         assert not beyond, f"{file.relative_to(ROOT)} imports {sorted(beyond)}"
 
 
-def test_the_library_knows_no_world() -> None:
-    """No comparison with a world's name, no board, tool or robot of ours: examples in help texts apart."""
+def test_the_library_names_no_world() -> None:
+    """No name of a world, board, tool or robot of ours appears in the code, except examples in help texts."""
     found = []
     for file in FILES:
         code = parsed(file)
@@ -185,7 +185,7 @@ def test_the_library_knows_no_world() -> None:
     assert not found, "\n".join(found)
 
 
-def test_nothing_is_pickled_or_evaluated() -> None:
+def test_no_pickle_eval_or_exec() -> None:
     for file in (file for package in PACKAGES for file in files_of(package)):
         for node in ast.walk(parsed(file)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -196,7 +196,7 @@ def test_nothing_is_pickled_or_evaluated() -> None:
 
 
 def python(*lines: str) -> None:
-    """Run lines in a fresh interpreter."""
+    """Runs lines in a new interpreter."""
     subprocess.run([sys.executable, "-c", "; ".join(lines)], check=True)
 
 
@@ -205,7 +205,7 @@ def test_importing_the_library_loads_neither_torch_nor_a_simulator() -> None:
     python("import sys, recap", f"assert not set({heavy}) & set(sys.modules), set(sys.modules)")
 
 
-def test_every_public_name_is_there_and_has_a_docstring() -> None:
+def test_every_public_name_exists_and_has_a_docstring() -> None:
     import recap
 
     assert len(recap.__all__) == 27
@@ -227,7 +227,7 @@ def test_the_client_needs_numpy_msgpack_and_websockets_only() -> None:
 
 
 def test_sweeps_need_neither_lance_nor_a_video_decoder() -> None:
-    """A rented GPU seldom has them: demonstrations come from snapshots, or are collected there."""
+    """Rented GPU machines often lack them; demonstrations come from snapshots or are collected there."""
     python(
         "import sys",
         "sys.modules.update(dict.fromkeys(['av', 'lance', 'aiohttp']))",
@@ -235,7 +235,7 @@ def test_sweeps_need_neither_lance_nor_a_video_decoder() -> None:
     )
 
 
-def test_evaluation_needs_no_video_decoder_until_something_is_filmed() -> None:
+def test_importing_evaluation_needs_no_video_decoder() -> None:
     modules = [f"recap.evaluation.{file.stem}" for file in sorted((SOURCE / "evaluation").glob("[a-z]*.py"))]
     python(
         "import sys",

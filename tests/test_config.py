@@ -1,4 +1,4 @@
-"""Configurations: read from plain values, written back, and changed by `key=value`."""
+"""Configurations: read from plain values, written to files, and changed by `key=value`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recap.errors import InputError
 
 @dataclass(frozen=True)
 class Wheel:
-    """A part."""
+    """A nested config."""
 
     radius: float = 0.5
     spokes: int = 12
@@ -27,7 +27,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Bell:
-    """A part that there may be."""
+    """An optional nested config."""
 
     tone: str
     loud: bool = False
@@ -35,7 +35,7 @@ class Bell:
 
 @dataclass(frozen=True)
 class Bicycle:
-    """A config with a field of every kind; two settings must agree."""
+    """A config with a field of every type; two settings must agree."""
 
     name: str
     kind: Literal["city", "race"] = "city"
@@ -74,7 +74,7 @@ WHOLE = Bicycle(
 
 
 @pytest.mark.parametrize("config", [Bicycle("bare"), WHOLE], ids=["bare", "whole"])
-def test_what_is_written_is_read_back(config: Bicycle, tmp_path: Path) -> None:
+def test_a_saved_config_is_read_back(config: Bicycle, tmp_path: Path) -> None:
     values = json.loads(json.dumps(plain(config)))
     assert read(Bicycle, values, "it", complete=True) == config
     for name in ("it.json", "it.yaml", "deep/er/it.yml"):
@@ -82,12 +82,12 @@ def test_what_is_written_is_read_back(config: Bicycle, tmp_path: Path) -> None:
         assert read(Bicycle, load_file(tmp_path / name), name, complete=True) == config
 
 
-def test_plain_values_are_plain() -> None:
+def test_plain_gives_json_types() -> None:
     for config in (Bicycle("bare"), WHOLE):
-        assert plain(config) == json.loads(json.dumps(asdict(config))), "lists and dicts, as a file has them"
+        assert plain(config) == json.loads(json.dumps(asdict(config))), "lists and dicts as in a file"
 
 
-def test_a_value_that_is_not_given_is_the_usual_one() -> None:
+def test_a_missing_value_takes_its_default() -> None:
     assert read(Bicycle, {"name": "bare", "wheel": {"spokes": 3}}, "it") == Bicycle(
         "bare", wheel=Wheel(0.5, 3)
     )
@@ -108,7 +108,7 @@ def test_a_value_that_is_not_given_is_the_usual_one() -> None:
         (tuple[str, ...], [], ()),
     ],
 )
-def test_a_value_of_its_kind_is_read(kind: Any, written: Any, found: Any) -> None:
+def test_a_value_of_the_fields_type_is_read(kind: Any, written: Any, found: Any) -> None:
     value: Any = read(make_dataclass("One", [("x", kind)], frozen=True), {"x": written}, "it")
     assert value.x == found
     assert type(value.x) is type(found)
@@ -142,7 +142,7 @@ def test_a_value_of_its_kind_is_read(kind: Any, written: Any, found: Any) -> Non
         ("bell.loud", 1, "`bool`"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_by_where_it_is_and_what_was_wanted(
+def test_a_value_of_another_type_is_refused_with_its_path_and_the_expected_type(
     key: str, written: Any, wanted: str
 ) -> None:
     outer, _, inner = key.partition(".")
@@ -168,7 +168,7 @@ def test_a_value_of_another_kind_is_refused_by_where_it_is_and_what_was_wanted(
         ({"name": "a", 5: 3}, "'5'"),
     ],
 )
-def test_an_unknown_key_is_refused_wherever_it_is(values: Any, key: str) -> None:
+def test_an_unknown_key_is_refused_at_any_depth(values: Any, key: str) -> None:
     with pytest.raises(InputError) as refused:
         read(Bicycle, values, "shop.yaml")
     assert f"unknown key {key}" in str(refused.value)
@@ -184,34 +184,36 @@ def test_an_unknown_key_is_refused_wherever_it_is(values: Any, key: str) -> None
         (("bell", "loud"), "bell.loud"),
     ],
 )
-def test_what_must_be_complete_lacks_nothing(cut: tuple[str | int, ...], key: str) -> None:
+def test_a_missing_key_is_refused_if_the_config_must_be_complete(
+    cut: tuple[str | int, ...], key: str
+) -> None:
     values = json.loads(json.dumps(plain(WHOLE)))
     at = values
     for step in cut[:-1]:
         at = at[step]
     del at[cut[-1]]
-    assert isinstance(read(Bicycle, values, "shop.yaml"), Bicycle), "else the usual is taken"
+    assert isinstance(read(Bicycle, values, "shop.yaml"), Bicycle), "otherwise the default is taken"
     with pytest.raises(InputError, match=f"shop.yaml lacks '{key}'"):
         read(Bicycle, values, "shop.yaml", complete=True)
 
 
-def test_a_key_without_a_usual_value_is_named() -> None:
+def test_a_missing_key_without_a_default_is_named() -> None:
     with pytest.raises(InputError, match="missing required field `name`"):
         read(Bicycle, {}, "shop.yaml")
 
 
 @pytest.mark.parametrize("values", [None, [], "text", 3])
-def test_what_is_no_config_is_refused(values: Any) -> None:
+def test_values_that_are_not_a_mapping_are_refused(values: Any) -> None:
     with pytest.raises(InputError, match=r"shop\.yaml is missing"):
         read(Bicycle, values, "shop.yaml")
 
 
-def test_a_config_s_own_check_speaks_for_itself() -> None:
+def test_the_error_of_a_configs_own_check_is_unchanged() -> None:
     with pytest.raises(InputError, match="a race bicycle of 3 gears"):
         read(Bicycle, {"name": "a", "kind": "race"}, "shop.yaml")
 
 
-def test_a_part_that_was_read_already_is_taken_as_it_is() -> None:
+def test_a_nested_config_object_is_accepted() -> None:
     assert read(Bicycle, {"name": "a", "wheel": Wheel(1.0)}, "it").wheel == Wheel(1.0)
 
 
@@ -243,7 +245,7 @@ def test_a_part_that_was_read_already_is_taken_as_it_is() -> None:
         ("labels=a=1,b=2", "labels", ("a=1", "b=2")),
     ],
 )
-def test_a_change_is_read_as_its_setting_is(change: str, key: str, value: Any) -> None:
+def test_a_change_is_parsed_by_the_settings_type(change: str, key: str, value: Any) -> None:
     base = Bicycle("a", owner="you", sizes=(9.0,))
     found = with_changes(base, [change])
     assert found == replace(base, **{key: value})
@@ -271,7 +273,7 @@ def test_a_change_is_read_as_its_setting_is(change: str, key: str, value: Any) -
         ("box=1,2,3", "setting 'box' is '1,2,3'"),
     ],
 )
-def test_a_change_that_cannot_be_meant_is_refused(change: str, words: str) -> None:
+def test_an_invalid_change_is_refused(change: str, words: str) -> None:
     with pytest.raises(InputError) as refused:
         with_changes(Bicycle("a"), [change])
     assert words in str(refused.value)
@@ -288,7 +290,7 @@ def test_a_number_that_is_not_finite_is_refused(setting: str, text: str) -> None
             with_changes(Bicycle("a"), [f"sizes=1,{text}"])
 
 
-def test_changes_are_checked_when_the_last_one_is_in_place() -> None:
+def test_changes_are_validated_after_all_are_applied() -> None:
     for changes in (["kind=race", "gears=12"], ["gears=12", "kind=race"]):
         found = with_changes(Bicycle("a"), changes)
         assert (found.kind, found.gears) == ("race", 12)
@@ -296,14 +298,14 @@ def test_changes_are_checked_when_the_last_one_is_in_place() -> None:
         with_changes(Bicycle("a"), ["kind=race"])
 
 
-def test_changes_of_one_part_are_made_together_and_the_last_of_two_counts() -> None:
+def test_changes_of_a_nested_config_are_combined_and_the_last_value_counts() -> None:
     found = with_changes(Bicycle("a"), ["wheel.radius=1", "gears=4", "wheel.spokes=5", "gears=6"])
     assert found == Bicycle("a", gears=6, wheel=Wheel(1.0, 5))
     with pytest.raises(InputError, match="as a whole and in part"):
         with_changes(Bicycle("a"), ["wheel=3", "wheel.radius=1"])
 
 
-def test_a_config_is_never_changed_itself() -> None:
+def test_with_changes_does_not_modify_the_config() -> None:
     base = Bicycle("a")
     with_changes(base, ["gears=9", "wheel.radius=2"])
     assert base == Bicycle("a")
@@ -316,7 +318,7 @@ def test_a_config_is_never_changed_itself() -> None:
     st.booleans(),
     st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), max_size=4),
 )
-def test_numbers_written_as_text_are_read_back(
+def test_numbers_as_text_are_read_back_exactly(
     price: float, gears: int, sold: bool, sizes: list[float]
 ) -> None:
     changes = [f"price={price!r}", f"gears={gears}", f"sold={sold}", f"sizes={','.join(map(repr, sizes))}"]
@@ -337,14 +339,14 @@ def test_numbers_written_as_text_are_read_back(
         ("a.yaml", "\t"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line(name: str, text: str, tmp_path: Path) -> None:
+def test_a_malformed_file_is_a_one_line_error(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, "utf-8")
     with pytest.raises(InputError, match=f"{name} cannot be read") as refused:
         load_file(tmp_path / name)
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_or_no_text_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         load_file(tmp_path / "none.yaml")
     with pytest.raises(InputError, match="cannot be read"):
@@ -354,7 +356,7 @@ def test_a_file_that_is_not_there_or_no_text_is_one_line(tmp_path: Path) -> None
         load_file(tmp_path / "bytes.yaml")
 
 
-def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
+def test_yaml_and_json_give_equal_configs(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("name: ä\nwheel: {radius: 2}\nsizes: [1, 2]\n", "utf-8")
     (tmp_path / "a.json").write_text('{"name": "ä", "wheel": {"radius": 2}, "sizes": [1, 2]}', "utf-8")
     one, other = (read(Bicycle, load_file(tmp_path / f"a.{end}"), "it") for end in ("yaml", "json"))

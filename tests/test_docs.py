@@ -1,7 +1,8 @@
-"""Every command of the docs is one that the command line takes."""
+"""The docs: valid commands, links and figures."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -19,14 +20,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "examples").glob("*/README.md")), *
 
 
 def commands(page: Path) -> list[str]:
-    """Lines of shell blocks that begin with `recap`, with what continues them."""
+    """The `recap` commands in shell blocks, with continued lines joined."""
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     text = "\n".join(blocks).replace("\\\n", " ")
     return [line.strip() for line in text.splitlines() if line.strip().startswith("recap ")]
 
 
 def parse(words: list[str]) -> None:
-    """Read the words as the command line would, and run nothing."""
+    """Parses the words as the command line does, without running anything."""
     command: click.Command = cli
     context = click.Context(cli, info_name="recap")
     while isinstance(command, click.Group):
@@ -38,7 +39,7 @@ def parse(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
-def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
+def test_the_command_line_accepts_every_command_of_a_page(page: Path) -> None:
     for line in commands(page):
         words = shlex.split(line, comments=True)[1:]
         end = next((i for i, word in enumerate(words) if word in ("&", ">")), len(words))
@@ -51,16 +52,36 @@ def test_the_command_line_takes_every_command_of_the_docs(page: Path) -> None:
             pytest.fail(f"{line}\n{error.format_message()}")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_no_two_runs_of_a_page_share_a_directory(page: Path) -> None:
+    """A directory that holds a run with other settings is refused; --record continues a finished one."""
+    writes_none = {"--dry-run", "--list", "--show-config", "--record"}
+    runs: dict[str, set[str]] = {}
+    for line in commands(page):
+        words = shlex.split(line, comments=True)[1:]
+        if words[0] in ("train", "eval") and not writes_none & set(words):
+            own = words.index("--out") + 1 if "--out" in words else 0
+            size = words[words.index("--size") + 1] if "--size" in words else ""
+            runs.setdefault(words[own] if own else f"{words[:2]} {size}", set()).add(" ".join(words))
+    assert [lines for lines in runs.values() if len(lines) > 1] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_the_python_blocks_of_a_page_parse(page: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        ast.parse(block)
+
+
 def test_the_docs_have_commands() -> None:
     assert sum(len(commands(page)) for page in PAGES) > 50
 
 
-def test_a_wrong_option_would_be_noticed() -> None:
+def test_a_wrong_option_in_the_docs_would_be_found() -> None:
     with pytest.raises(click.ClickException, match="--pusher"):
         parse(["eval", "replay", "--env", "pusht", "--pusher", "disc"])
 
 
-def test_links_of_the_readme_lead_to_files_and_headings() -> None:
+def test_links_of_the_readme_point_to_existing_files_and_headings() -> None:
     """The site's own links are checked by `make docs`."""
     for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text("utf-8")):
         if "://" in target:
@@ -74,8 +95,8 @@ def test_links_of_the_readme_lead_to_files_and_headings() -> None:
             assert anchor in slugs, target
 
 
-def test_intervals_of_the_short_pages_stand_in_the_long_ones() -> None:
-    """A figure with its interval is quoted as it was measured."""
+def test_figures_of_the_short_pages_are_those_of_the_measured_ones() -> None:
+    """A figure with its interval is quoted exactly as it was measured."""
 
     def plain(*pages: str) -> str:
         text = "\n".join((ROOT / page).read_text("utf-8") for page in pages)
@@ -105,15 +126,15 @@ def test_intervals_of_the_short_pages_stand_in_the_long_ones() -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/results").glob("*.md")), ids=lambda page: page.stem)
-def test_a_page_of_results_is_short(page: Path) -> None:
-    """Two screens of 1440 by 900, about; the long tables are in docs/results/measured."""
+def test_a_results_page_has_at_most_800_words_and_20_table_rows(page: Path) -> None:
+    """About two screens of 1440 by 900; the long tables are in docs/results/measured."""
     lines = [line for line in page.read_text("utf-8").splitlines() if not line.startswith("|--")]
     assert sum(line.startswith("|") for line in lines) <= 20
     assert len(re.findall(r"\w+", " ".join(lines))) <= 800
 
 
 @pytest.mark.parametrize("listing", ["results/measured/index.md", "decisions/README.md"])
-def test_every_page_of_a_folder_is_in_its_list(listing: str) -> None:
+def test_every_page_of_a_folder_is_in_its_index(listing: str) -> None:
     page = ROOT / "docs" / listing
     listed = set(re.findall(r"\]\(([^)#/]+\.md)\)", page.read_text("utf-8")))
     assert listed == {other.name for other in page.parent.glob("*.md")} - {page.name}

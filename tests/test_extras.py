@@ -1,4 +1,4 @@
-"""The base install needs no torch: what is missing is said in one line with the extra that brings it."""
+"""The base install needs no torch; a missing package is a one-line error that names its extra."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Missing())
 
 @pytest.fixture(autouse=True)
 def _of_this_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As pyproject.toml has the extras, whatever was installed."""
+    """Uses the extras of pyproject.toml instead of those of the installed package."""
     lines = [
         f"{name} ; extra == '{extra}'"
         for extra, names in PROJECT["optional-dependencies"].items()
@@ -49,11 +49,11 @@ def _of_this_project(monkeypatch: pytest.MonkeyPatch) -> None:
         ("no_such_module", None),
     ],
 )
-def test_a_missing_package_names_the_extra_that_brings_it(module: str, extra: str | None) -> None:
+def test_a_missing_package_is_mapped_to_its_extra(module: str, extra: str | None) -> None:
     assert extra_of(module) == extra
 
 
-def test_an_extra_that_lacks_a_package_of_one_it_includes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_with_a_missing_included_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "_installed", lambda name: name != "torch")
     with pytest.raises(InputError, match=r"torch.*recap-robot\[train\]") as refused:
         require_extra("train", "training")
@@ -62,12 +62,12 @@ def test_an_extra_that_lacks_a_package_of_one_it_includes_is_named(monkeypatch: 
     require_extra("train", "training")
 
 
-def test_the_base_has_neither_torch_nor_what_is_as_large() -> None:
+def test_the_base_install_has_no_large_dependencies() -> None:
     named = " ".join(PROJECT["dependencies"])
     assert not [name for name in ("torch", "diffusers", "numba", "opencv", "mujoco") if name in named]
 
 
-def test_pools_retrieval_replay_and_serving_are_imported_without_torch() -> None:
+def test_pools_retrieval_evaluation_and_serving_import_without_torch() -> None:
     inner = ("agent", "api", "assembly", "pool", "features", "retrieval", "evaluation", "serving")
     parts = [*(f"recap.{name}" for name in inner), "recap_hands"]
     lines = f"""
@@ -80,15 +80,15 @@ for part in {parts}:
     subprocess.run([sys.executable, "-c", WITHOUT_TORCH + lines], check=True)
 
 
-def test_without_torch_a_policy_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_loading_a_policy_is_an_error_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "_installed", lambda name: name != "torch")
     with pytest.raises(InputError, match=r"recap-robot\[policy\]") as refused:
         recap.load_policy("runs/mine/best")
     assert refused.value.code == "not-installed"
 
 
-def test_ctrl_c_waits_until_torch_is_loaded(tmp_path: Path) -> None:
-    """Its compiled code aborts the process where it meets an exception of Python's; here it is made up."""
+def test_ctrl_c_is_deferred_until_torch_is_imported(tmp_path: Path) -> None:
+    """An interrupt during torch's import can abort the process; here a fake torch module is used."""
     (tmp_path / "torch.py").write_text(
         "import signal\nsignal.raise_signal(signal.SIGINT)\nprint('loaded', flush=True)\n"
     )

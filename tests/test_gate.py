@@ -1,4 +1,4 @@
-"""The progress gate of a robot by its kinds, and in the agent."""
+"""The progress gate: tolerances by feature kind, and its use in the agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EPISODES = [random_episode(f"demo-{i}", i) for i in range(6)]
 
 
 def rollout(pace: float, n: int = 40, **config: object) -> tuple[list[F64], list[F64], int]:
-    """What is sent to a robot that goes a share of the way a step, where it was, and what was held."""
+    """Runs a robot that covers a share of its way each step; returns actions sent, states, held steps."""
     asked = replace(AgentConfig(retrieval="pusht-object"), **config)  # type: ignore[arg-type]
     agent = assemble_agent(asked, MemoryPool(EPISODES), robot=PUSHT)
     agent.reset(0, Trial("0", 700))
@@ -47,7 +47,7 @@ def rollout(pace: float, n: int = 40, **config: object) -> tuple[list[F64], list
 
 @settings(deadline=None, max_examples=8)
 @given(st.floats(0.05, 1), st.integers(0, 6), st.sampled_from([2.0, 5.0, 20.0]))
-def test_an_agent_sends_the_next_action_when_the_robot_has_come_to_the_last(
+def test_the_agent_sends_the_next_action_once_the_last_was_reached(
     pace: float, patience: int, within: float
 ) -> None:
     sent, states, held = rollout(pace, gate=True, gate_patience=patience, gate_tolerance={"position": within})
@@ -59,13 +59,13 @@ def test_an_agent_sends_the_next_action_when_the_robot_has_come_to_the_last(
         assert not any(near[:-1])
 
 
-def test_without_patience_and_with_a_perfect_follower_an_agent_is_as_it_was() -> None:
+def test_the_gate_changes_nothing_without_patience_or_with_exact_tracking() -> None:
     assert np.array_equal(rollout(0.4)[0], rollout(0.4, gate=True, gate_patience=0)[0])
     assert np.array_equal(rollout(1.0)[0], rollout(1.0, gate=True)[0])
     assert not np.array_equal(rollout(0.4)[0], rollout(0.4, gate=True)[0])
 
 
-def test_what_a_changed_pool_or_a_person_makes_void_is_not_waited_for() -> None:
+def test_after_a_pool_change_or_a_takeover_the_old_action_is_not_waited_for() -> None:
     pool = MemoryPool(EPISODES[:4])
     agent = assemble_agent(AgentConfig(retrieval="pusht-object", gate=True), pool, robot=PUSHT)
     agent.reset(0, Trial("0", 700))
@@ -77,18 +77,18 @@ def test_what_a_changed_pool_or_a_person_makes_void_is_not_waited_for() -> None:
     agent.watch(0, far)
     plan = agent.plan(0)
     agent.act([0], [far])
-    assert agent.plan(0) is not plan, "it looks anew"
+    assert agent.plan(0) is not plan, "it retrieves again"
     assert agent.n_held(0) == 1
 
 
-def test_tolerances_are_of_kinds_in_the_units_of_the_description() -> None:
+def test_default_tolerances_follow_feature_kinds_and_units() -> None:
     assert gate_of(ARM).parts == (("position", 0, 3, 0.005), ("rotation6d", 3, 9, 0.06))
     assert gate_of(JOINTS).parts == (("joint", 0, 5, 1.7), ("joint", 5, 6, 0.005))
     assert gate_of(PUSHT).parts == (("position", 0, 2, 5.0),)
     assert gate_of(PUSHT).patience == 6
 
 
-def test_the_description_and_the_agent_may_say_otherwise() -> None:
+def test_the_description_and_the_agent_config_override_tolerances() -> None:
     described = replace(ARM, gate_tolerance={"tool.position": 0.02})
     assert gate_of(described).parts[0][3] == 0.02
     own = gate_of(described, {"tool.position": 0.01, "tool.gripper": 0.1}, 2)
@@ -110,7 +110,7 @@ POINT = (Feature("position", "position", 2, "px"),)
         (ARM, {"tool.position": 0.0}, "input"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(
+def test_robots_and_tolerances_that_cannot_be_gated_are_refused(
     robot: RobotSpec, tolerance: dict[str, float], code: str
 ) -> None:
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""Frames invert, and symmetry is a choice of name only."""
+"""Planar frames are invertible, and symmetric poses have one canonical pose."""
 
 import math
 
@@ -15,14 +15,14 @@ points = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6).map(np.ar
 
 
 @given(poses, points)
-def test_into_a_frame_and_out_again(frame: np.ndarray, where: np.ndarray) -> None:
+def test_into_frame_and_out_of_frame_are_inverses(frame: np.ndarray, where: np.ndarray) -> None:
     assert out_of_frame(frame, into_frame(frame, where)) == pytest.approx(where, abs=1e-8)
     assert into_frame(frame, out_of_frame(frame, where)) == pytest.approx(where, abs=1e-8)
     assert out_of_frame(frame, where) == pytest.approx(transform_points(frame, where), abs=1e-9)
 
 
 @given(poses, poses, st.sampled_from([1, 2, 4]), st.integers(-3, 3))
-def test_look_alikes_have_one_canonical_pose(
+def test_symmetric_poses_have_one_canonical_pose(
     pose: np.ndarray, goal: np.ndarray, symmetry: int, k: int
 ) -> None:
     period = 2 * math.pi / symmetry
@@ -30,7 +30,9 @@ def test_look_alikes_have_one_canonical_pose(
     a, b = canonical_poses(pose, goal, symmetry), canonical_poses(turned, goal, symmetry)
     assert abs(a[2] - goal[2]) <= period / 2 + 1e-9
     assert math.cos(symmetry * (a[2] - pose[2])) == pytest.approx(1)
-    off_the_edge = abs(abs(a[2] - goal[2]) - period / 2) > 1e-6  # there two names are equally near
+    off_the_edge = (
+        abs(abs(a[2] - goal[2]) - period / 2) > 1e-6
+    )  # at the edge two equivalent poses are equally near
     if off_the_edge:
         assert a == pytest.approx(b, abs=1e-8)
 

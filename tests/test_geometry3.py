@@ -1,4 +1,4 @@
-"""Poses in space: exact inverses, one value for one rotation, no jumps."""
+"""3-D poses: exact inverses, a unique encoding of each rotation, and continuity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def random_poses(seed: int, n: int = 6) -> F64:
     return np.concatenate([rng.uniform(-2, 2, (n, 3)), quaternion], axis=1)
 
 
-def test_a_turn_about_z_and_the_order_of_its_numbers() -> None:
+def test_a_rotation_about_z_in_each_encoding() -> None:
     half = np.pi / 12
     matrix = g3.quaternion_to_matrix(np.array([np.cos(half), 0, 0, np.sin(half)]))
     c, s = np.cos(np.pi / 6), np.sin(np.pi / 6)
@@ -29,7 +29,7 @@ def test_a_turn_about_z_and_the_order_of_its_numbers() -> None:
 
 
 @given(seeds)
-def test_a_rotation_matrix_is_one(seed: int) -> None:
+def test_quaternions_of_any_length_give_rotation_matrices(seed: int) -> None:
     m = g3.quaternion_to_matrix(random_poses(seed)[:, 3:] * np.random.default_rng(seed).uniform(1e-3, 1e3))
     np.testing.assert_allclose(m @ m.transpose(0, 2, 1), np.tile(np.eye(3), (6, 1, 1)), atol=1e-12)
     np.testing.assert_allclose(np.linalg.det(m), 1)
@@ -55,14 +55,14 @@ def test_encode_and_decode_are_inverses(seed: int) -> None:
 
 
 @given(seeds)
-def test_the_sign_of_a_quaternion_does_not_matter(seed: int) -> None:
+def test_a_quaternion_and_its_negative_encode_the_same(seed: int) -> None:
     pose = random_poses(seed)
     other = pose * [1, 1, 1, -1, -1, -1, -1]
     np.testing.assert_array_equal(g3.encode_arm(pose, np.zeros(6)), g3.encode_arm(other, np.zeros(6)))
 
 
 @given(seeds, st.floats(1e-6, 1e-2))
-def test_a_small_turn_is_a_small_step(seed: int, angle: float) -> None:
+def test_a_small_rotation_is_a_small_change_of_the_6d_encoding(seed: int, angle: float) -> None:
     rng = np.random.default_rng(seed)
     axis = rng.normal(size=3)
     axis /= np.linalg.norm(axis)
@@ -73,13 +73,13 @@ def test_a_small_turn_is_a_small_step(seed: int, angle: float) -> None:
 
 
 @pytest.mark.parametrize("half_turn", [(0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0, 0.6, 0, 0.8)])
-def test_half_turns_survive(half_turn: tuple[float, ...]) -> None:
+def test_half_turns_convert_to_matrices_and_back(half_turn: tuple[float, ...]) -> None:
     q = np.array(half_turn, dtype=float)
     back = g3.matrix_to_quaternion(g3.quaternion_to_matrix(q))
     np.testing.assert_allclose(abs(back @ q), 1)
 
 
-def test_what_is_no_rotation_is_refused() -> None:
+def test_invalid_quaternions_and_rotations_are_refused() -> None:
     for bad in (np.zeros(4), np.ones(3)):
         with pytest.raises(ValueError, match="quaternion"):
             g3.quaternion_to_matrix(bad)
@@ -94,15 +94,15 @@ def test_what_is_no_rotation_is_refused() -> None:
         g3.decode_arms(np.zeros((2, 10)))
 
 
-def test_quaternions_are_recognised() -> None:
+def test_quaternion_columns_are_recognised() -> None:
     poses = random_poses(0)
     assert g3.quaternion_start(poses) == 3
     assert g3.quaternion_start(poses[:, :5]) is None
-    assert g3.quaternion_start(np.tile([0.0, 1, 0, 0], (5, 1))) is None  # nothing turns
+    assert g3.quaternion_start(np.tile([0.0, 1, 0, 0], (5, 1))) is None  # constant columns
     assert g3.quaternion_start(np.zeros((0, 7))) is None
 
 
-def test_arms_are_recognised_by_their_rotations() -> None:
+def test_arm_columns_are_recognised_by_their_rotations() -> None:
     arm = g3.encode_arm(random_poses(0), np.zeros(6))
     assert g3.arm_starts(arm) == (0,)
     assert g3.arm_starts(np.concatenate([arm, arm], axis=1)) == (0, 10)
@@ -116,7 +116,7 @@ poses7 = st.tuples(*[st.floats(-2, 2)] * 3, *[st.floats(-1, 1)] * 4).filter(
 
 
 @given(poses7.map(np.array), st.sampled_from([1, 2, 4]), st.integers(0, 3))
-def test_look_alikes_in_space_have_one_canonical_pose(pose: F64, symmetry: int, k: int) -> None:
+def test_symmetric_poses_have_equally_near_canonical_poses(pose: F64, symmetry: int, k: int) -> None:
     reference = np.array([0, 0, 0, 1.0, 0, 0, 0])
     half = np.pi * (k % symmetry) / symmetry
     spin = np.array([np.cos(half), 0, 0, np.sin(half)])
@@ -124,11 +124,11 @@ def test_look_alikes_in_space_have_one_canonical_pose(pose: F64, symmetry: int, 
     turned = np.concatenate([pose[:3], g3.matrix_to_quaternion(matrix)])
     a, b = (g3.canonical_poses3(p, reference, symmetry) for p in (pose, turned))
     near = [abs(float(p[3])) / np.linalg.norm(p[3:]) for p in (a, b)]
-    assert near[0] == pytest.approx(near[1], abs=1e-9)  # equally near; at an edge there are two such
+    assert near[0] == pytest.approx(near[1], abs=1e-9)  # at an edge two poses are equally near
     assert a[:3] == pytest.approx(pose[:3])
 
 
-def test_poses_turn_on_the_spot_about_the_axes_of_the_world() -> None:
+def test_turn_poses_rotates_about_the_worlds_axes_and_keeps_positions() -> None:
     quarter = np.sqrt(0.5)
     lying = np.array([0.1, 0.2, 0.3, quarter, quarter, 0.0, 0.0])  # its z axis along -y
     turned = g3.turn_poses(np.stack([lying, lying]), np.array([[0.0, 0.0, np.pi / 2], [0.0, 0.0, 0.0]]))

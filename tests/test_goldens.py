@@ -1,4 +1,4 @@
-"""Numbers and files that no change of the code may move, compared with what was computed before it."""
+"""Golden values: numbers and files that code changes must not alter."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from goldens.make import FILE, FINGERPRINT, fingerprint
 
 FILE_SHA256 = "189445f0b3931ccf5fa83fe271aaeddaf594aa0faaa303785e0326379c20fc70"
 TOLERANCE = 1e-5
-# Names, not numbers: fingerprints cover names of settings, which the move changes, and so does what a server
-# says of itself.
+# Fingerprints cover names of settings, which renaming changes. So does the server's metadata.
 RENAMED = ("describer", "metric", "metadata")
-# Poses of the arms pass through BLAS, which picks its kernels by the model of the CPU.
-# The fingerprint does not name it: one with the same features rounded otherwise, by 6e-13.
+# Arm poses are computed with BLAS, which chooses its kernels by CPU model. The fingerprint has only the CPU's
+# features: another model with the same features rounded differently, by 6e-13.
 BY_BLAS = ("dualarm", "robotwin")
-# What depends on which demonstration of a scene was retrieved.
+# Values that depend on which demonstration of a scene was retrieved.
 OF_A_MATCH = ("refs", "last_refs", "distances", "costs", "candidates")
 OF_A_MATCH += ("actions", "proprio", "objects", "goals", "frames", "valid")
 
 
 @pytest.fixture(scope="module")
 def goldens() -> dict[str, NDArray[Any]]:
-    """What is kept, by `group:name`."""
+    """The golden values by `group:name`."""
     with np.load(FILE, allow_pickle=False) as file:
         return dict(file)
 
@@ -36,7 +35,7 @@ def goldens() -> dict[str, NDArray[Any]]:
 def differences(
     group: str, goldens: dict[str, NDArray[Any]], found: dict[str, NDArray[Any] | str], exact: bool
 ) -> list[str]:
-    """The names whose values are others than those kept."""
+    """The names whose values differ from the goldens."""
     kept = {name.removeprefix(f"{group}:"): v for name, v in goldens.items() if name.startswith(f"{group}:")}
     assert set(found) == set(kept)
     compared = {name: value for name, value in kept.items() if name not in RENAMED}
@@ -52,9 +51,9 @@ def differences(
 
 
 def of_other_twins(kept: dict[str, NDArray[Any]], found: dict[str, NDArray[Any] | str]) -> set[str]:
-    """The names that say which twin was retrieved, where candidates are of the same scenes but other robots.
+    """The names that depend on the retrieved twin, if candidates differ only in their robot.
 
-    Two robots' demonstrations of one scene begin equally far away, so that the last bit chooses between them.
+    Two robots' demonstrations of a scene start at equal distance, so that the last bit decides between them.
     """
 
     def scenes(candidates: object) -> list[str]:
@@ -69,7 +68,7 @@ def of_other_twins(kept: dict[str, NDArray[Any]], found: dict[str, NDArray[Any] 
 
 
 def same(name: str, kept: NDArray[Any], found: NDArray[Any], exact: bool) -> bool:
-    """Whether a value is as it was kept; a hash says nothing where bits may differ."""
+    """True if a value equals its golden; hashes are skipped where bits may differ."""
     if not exact and name.endswith(SHA):
         return True
     if kept.shape != found.shape or kept.dtype.kind != found.dtype.kind:
@@ -81,27 +80,29 @@ def same(name: str, kept: NDArray[Any], found: NDArray[Any], exact: bool) -> boo
     return np.allclose(found, kept, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
 
 
-def test_the_goldens_are_those_that_were_made() -> None:
+def test_the_golden_file_is_unchanged() -> None:
     assert hashlib.sha256(FILE.read_bytes()).hexdigest() == FILE_SHA256
 
 
-def test_every_golden_is_of_a_group(goldens: dict[str, NDArray[Any]]) -> None:
+def test_every_golden_belongs_to_one_group(goldens: dict[str, NDArray[Any]]) -> None:
     groups = {name.split(":")[0] for name in goldens if name != FINGERPRINT}
     assert groups == {*BITS, *NEAR}
     assert not set(BITS) & set(NEAR)
 
 
 @pytest.mark.parametrize("group", BITS)
-def test_bits_are_as_they_were(group: str, goldens: dict[str, NDArray[Any]], tmp_path: Path) -> None:
-    """Bit by bit on a machine like that of the goldens, elsewhere to 1e-5 and without the hashes.
+def test_values_equal_the_goldens_bit_for_bit(
+    group: str, goldens: dict[str, NDArray[Any]], tmp_path: Path
+) -> None:
+    """Bit for bit on a CPU like that of the goldens, otherwise to 1e-5 and without the hashes.
 
-    Variants of libm and BLAS are chosen by the CPU, and round the last bits in their own way.
+    libm and BLAS choose variants by CPU, which round the last bits differently.
     """
     exact = str(goldens[FINGERPRINT]) == fingerprint()
     assert not differences(group, goldens, compute(group, tmp_path), exact)
 
 
-def test_only_a_twin_of_the_same_scene_may_be_retrieved_instead() -> None:
+def test_only_a_twin_of_the_same_scene_may_replace_a_retrieved_match() -> None:
     group = "retrieved/dualarm-single"
     names = {"candidates": "dualarm/a/1/ur5e | dualarm/b/2/ur5e", "refs": "dualarm/a/1/ur5e 3"}
     kept = {f"{group}:matches/{name}": np.array(text) for name, text in names.items()}
@@ -119,6 +120,6 @@ def test_only_a_twin_of_the_same_scene_may_be_retrieved_instead() -> None:
 
 
 @pytest.mark.parametrize("group", NEAR)
-def test_numbers_are_as_they_were(group: str, goldens: dict[str, NDArray[Any]], tmp_path: Path) -> None:
+def test_values_are_near_the_goldens(group: str, goldens: dict[str, NDArray[Any]], tmp_path: Path) -> None:
     """To 1e-5 on any machine."""
     assert not differences(group, goldens, compute(group, tmp_path), exact=False)

@@ -1,4 +1,4 @@
-"""Joints to tool poses and back."""
+"""Forward and inverse kinematics, and robots in joint space."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def degrees_apart(a: F64, b: F64) -> float:
 # --- forward and inverse ---
 
 
-def test_a_planar_arm_is_where_trigonometry_says() -> None:
+def test_forward_kinematics_of_a_planar_arm() -> None:
     planar = Chain(PLANAR, ["tip"])
     assert planar.names == ("shoulder", "elbow")
     (position,), (axes,) = planar.poses(np.array([0.5, 0.7]))
@@ -82,8 +82,8 @@ def test_a_planar_arm_is_where_trigonometry_says() -> None:
 @pytest.mark.parametrize(
     "name", ["arm.urdf", "other_arm.urdf", "five joints", "viperx", "ur5e", "viperx both"]
 )
-def test_reachable_poses_come_back(name: str) -> None:
-    """From joints that are up to 0.2 rad away: 0.5 mm and 0.1 degrees at most."""
+def test_inverse_kinematics_reaches_reachable_poses(name: str) -> None:
+    """Starting up to 0.2 rad away, errors are at most 0.5 mm and 0.1 degrees."""
     moved, rng = chain(name), np.random.default_rng(500)
     low, high = np.maximum(moved.low, -3), np.minimum(moved.high, 3)
     for _ in range(60):
@@ -99,7 +99,7 @@ def test_reachable_poses_come_back(name: str) -> None:
         assert (found <= moved.high).all()
 
 
-def test_a_stretched_arm_bends_again() -> None:
+def test_inverse_kinematics_leaves_a_singular_pose() -> None:
     moved = chain("arm.urdf")
     positions, axes = moved.poses(np.array([0.2, 0.6, 1.0, 0.1, 0.8, 0.0]))
     found, metres, radians = moved.solve(np.zeros(6), positions, axes)  # all axes in one plane: singular
@@ -108,14 +108,14 @@ def test_a_stretched_arm_bends_again() -> None:
     assert radians < math.radians(0.1)
 
 
-def test_what_is_out_of_reach_is_met_as_nearly_as_can_be() -> None:
+def test_an_unreachable_pose_is_approached_as_closely_as_possible() -> None:
     planar = Chain(PLANAR, ["tip"])
     found, metres, _ = planar.solve(np.array([0.3, 0.4]), np.array([[1.0, 0, 0]]), np.eye(3)[None])
     assert metres == pytest.approx(0.5, abs=1e-3)
     assert np.allclose(found, 0, atol=0.03)
 
 
-def test_an_arm_with_few_joints_keeps_the_position() -> None:
+def test_an_arm_with_few_joints_prefers_position_to_rotation() -> None:
     planar = Chain(PLANAR, ["tip"])
     found, metres, radians = planar.solve(
         np.array([0.5, 0.7]), np.array([[0.35, 0.2, 0]]), np.diag([-1.0, -1, 1])[None]
@@ -128,8 +128,8 @@ def test_an_arm_with_few_joints_keeps_the_position() -> None:
     assert positions[1] < 1e-4
 
 
-def test_redundant_joints_are_drawn_to_the_rest_posture() -> None:
-    """A third joint in the plane: the tip stays, the posture changes."""
+def test_redundant_joints_move_towards_the_rest_posture() -> None:
+    """With a third planar joint the tip stays in place while the posture changes."""
     text = PLANAR.replace('name="mount" type="fixed"', 'name="wrist" type="continuous"')
     text = text.replace("</robot>", '<joint name="end" type="fixed"><parent link="tip"/><child link="end"/>'
                         '<origin xyz="0.1 0 0"/></joint><link name="end"/></robot>')  # fmt: skip
@@ -146,7 +146,7 @@ def test_redundant_joints_are_drawn_to_the_rest_posture() -> None:
 # --- models ---
 
 
-def test_a_model_keeps_links_and_joints_alone() -> None:
+def test_a_loaded_urdf_keeps_only_links_and_joints() -> None:
     model = read_model(PLANAR, "planar.urdf")
     assert model.tips == ("base", "upper", "lower", "tip")
     assert model.joints == ("shoulder", "elbow")
@@ -154,7 +154,7 @@ def test_a_model_keeps_links_and_joints_alone() -> None:
     assert read_model(model.text, "again") == model
 
 
-def test_an_mjcf_keeps_its_defaults_and_what_it_includes(tmp_path: Path) -> None:
+def test_a_loaded_mjcf_keeps_defaults_and_includes(tmp_path: Path) -> None:
     (tmp_path / "arm.xml").write_text(
         """<mujoco><asset><mesh name="m" file="no.stl"/></asset>
         <default><default class="big"><joint axis="0 0 1" range="-90 90"/><geom mesh="m"/>
@@ -185,7 +185,7 @@ def test_an_mjcf_keeps_its_defaults_and_what_it_includes(tmp_path: Path) -> None
         (PLANAR, "tip", ("shoulder", "elbo"), "kinematics.name", "no joint 'elbo': did you mean 'elbow'?"),
     ],
 )
-def test_a_wrong_model_or_name_is_one_line(
+def test_a_wrong_model_or_name_is_a_one_line_error(
     text: str, tip: str, joints: tuple[str, ...], code: str, words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "arm.urdf").write_text(text, "utf-8")
@@ -207,7 +207,7 @@ def test_a_wrong_model_or_name_is_one_line(
         (BALL, (), "ball"),
     ],
 )
-def test_a_model_that_cannot_be_used_is_one_line(text: str, joints: tuple[str, ...], words: str) -> None:
+def test_an_unusable_model_is_a_one_line_error(text: str, joints: tuple[str, ...], words: str) -> None:
     with pytest.raises(InputError) as refused:
         Chain(text, ["tip"], joints)
     assert words in str(refused.value)
@@ -215,7 +215,7 @@ def test_a_model_that_cannot_be_used_is_one_line(text: str, joints: tuple[str, .
     assert refused.value.code.startswith("kinematics.")
 
 
-def test_the_description_carries_the_model(tmp_path: Path) -> None:
+def test_the_robot_description_contains_the_model(tmp_path: Path) -> None:
     (tmp_path / "arm.urdf").write_text(PLANAR, "utf-8")
     described = configs.plain(replace(arm(), kinematics=Kinematics("arm.urdf", "tip")))
     (tmp_path / "robot.yaml").write_text(yaml.safe_dump(described), "utf-8")
@@ -245,10 +245,10 @@ def test_a_description_that_does_not_fit_its_model_is_refused(robot: RobotSpec, 
         JointSpace(robot)
 
 
-# --- a robot that sends joints ---
+# --- robots in joint space ---
 
 
-def test_what_the_robot_sends_is_described_in_joints() -> None:
+def test_joint_space_describes_the_robot_in_joints() -> None:
     space = JointSpace(arm(units="deg", gripper=(100.0, 0.0), max_speed=1.5))
     names = [(f.name, f.kind, f.unit) for f in space.robot.proprio]
     assert names[0] == ("shoulder_pan", "joint", "deg")
@@ -259,7 +259,7 @@ def test_what_the_robot_sends_is_described_in_joints() -> None:
     assert space.robot.kinematics is None
 
 
-def test_units_gripper_and_base_are_taken_into_account() -> None:
+def test_units_gripper_range_and_base_are_applied() -> None:
     joints, sent = np.array([0.4, 0.2, 1.5, 0.1, 1.2, 0.0]), np.zeros(7)
     plain = JointSpace(arm()).tool(np.append(joints, 0.25))
     sent[:6], sent[6] = np.degrees(joints), 75.0
@@ -272,7 +272,7 @@ def test_units_gripper_and_base_are_taken_into_account() -> None:
     assert moved[9] == plain[9] == 0.25
 
 
-def test_the_order_of_the_numbers_is_the_description_s() -> None:
+def test_the_column_order_follows_the_description() -> None:
     names = chain("viperx both").names
     features = tuple(
         Feature(f"{side}.{name}", kind, size)
@@ -299,7 +299,7 @@ def test_the_order_of_the_numbers_is_the_description_s() -> None:
     assert not reach.unreachable.any()
 
 
-def test_a_demonstration_in_joints_becomes_one_in_tool_space_and_back() -> None:
+def test_a_joint_space_demonstration_converts_to_tool_space_and_back() -> None:
     space, episode = JointSpace(arm()), walk(502)
     sent = episode.proprio
     tools = space.episode(episode)
@@ -314,14 +314,14 @@ def test_a_demonstration_in_joints_becomes_one_in_tool_space_and_back() -> None:
     assert reach.summary()["n_unreachable"] == 0
 
 
-def test_numbers_of_another_robot_are_refused() -> None:
+def test_a_demonstration_of_another_width_is_refused() -> None:
     odd = replace(walk(503), actions=walk(503).actions[:, :6])
     with pytest.raises(InputError) as refused:
         JointSpace(arm()).episode(odd)
     assert refused.value.code == "kinematics.features"
 
 
-def test_no_joint_moves_faster_than_it_may() -> None:
+def test_commanded_joints_respect_the_speed_limit() -> None:
     space = JointSpace(arm(max_speed=0.6))  # 0.02 rad a period
     start = np.append([0.1, 0.3, 1.6, 0.0, 1.2, 0.0], 0.5)
     far = space.tool(np.append([0.6, 0.5, 1.2, 0.0, 1.0, 0.0], 0.5)).astype(np.float64)
@@ -329,14 +329,14 @@ def test_no_joint_moves_faster_than_it_may() -> None:
     steps = np.abs(np.diff(np.vstack([start, targets])[:, :6], axis=0)).max(axis=1)
     assert steps.max() < 0.02 + 1e-9
     assert reach.limited.all()
-    assert not reach.unreachable.any()  # slow is not out of reach
+    assert not reach.unreachable.any()  # limited by speed, not by reach
     more, reach = space.command(np.tile(far, (30, 1)), targets[-1])
     assert np.allclose(space.tool(more[-1]), far, atol=1e-4)
     assert not reach.limited[-1]
 
 
 @pytest.mark.parametrize("unreachable", ["nearest", "hold"])
-def test_targets_out_of_reach_are_reported(unreachable: str) -> None:
+def test_unreachable_targets_are_reported(unreachable: str) -> None:
     space = JointSpace(arm(unreachable=unreachable, max_speed=100.0))
     start = np.append([0.1, 0.3, 1.6, 0.0, 1.2, 0.0], 0.5)
     here = space.tool(start).astype(np.float64)
@@ -354,7 +354,7 @@ def test_targets_out_of_reach_are_reported(unreachable: str) -> None:
     assert reach.summary()["n_unreachable"] == 2
 
 
-def test_joints_of_another_arm_are_not_taken_for_its_own() -> None:
+def test_joints_of_another_embodiment_are_refused() -> None:
     own, named = tool_space(arm()), tool_space(arm("other_arm"), known=True)
     assert own is not None
     assert named is not None
@@ -364,7 +364,7 @@ def test_joints_of_another_arm_are_not_taken_for_its_own() -> None:
     assert refused.value.code == "kinematics.robot"
     assert "'other_arm'" in str(refused.value)
     there = named(theirs)
-    assert own(there) is there  # in tool space it may be anyone's
+    assert own(there) is there  # tool-space demonstrations of any embodiment are accepted
     assert own(replace(theirs, embodiment="unknown")).proprio.shape == (40, 10)
     assert tool_space(replace(arm(), kinematics=None)) is None
 
@@ -372,7 +372,7 @@ def test_joints_of_another_arm_are_not_taken_for_its_own() -> None:
 # --- pools and agents ---
 
 
-def test_a_pool_takes_joints_and_holds_tool_poses(tmp_path: Path) -> None:
+def test_a_pool_converts_joint_demonstrations_to_tool_poses(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool", robot=arm())
     pool.add([walk(1), walk(2)])
     found = Pool.open(tmp_path / "pool").view()
@@ -384,8 +384,8 @@ def test_a_pool_takes_joints_and_holds_tool_poses(tmp_path: Path) -> None:
     assert len(pool) == 2
 
 
-def test_an_agent_is_observed_and_acts_in_joints(tmp_path: Path) -> None:
-    """Replay of the demonstration it stands in: its joints come back."""
+def test_an_agent_accepts_joint_states_and_returns_joint_actions(tmp_path: Path) -> None:
+    """Replay in a recorded state returns the recorded joints."""
     pool = Pool.create(tmp_path / "pool", robot=arm())
     demos = [walk(seed) for seed in range(4)]
     pool.add(demos)
@@ -400,8 +400,8 @@ def test_an_agent_is_observed_and_acts_in_joints(tmp_path: Path) -> None:
         assert np.allclose(pose, pool.get(demos[1].id).actions[t], atol=1e-3)
 
 
-def test_an_agent_that_holds_sends_the_joints_it_was_given(tmp_path: Path) -> None:
-    """Also where they are beyond the model's limits."""
+def test_a_holding_agent_returns_the_given_joints(tmp_path: Path) -> None:
+    """Also if they are beyond the model's limits."""
     pool = Pool.create(tmp_path / "pool", robot=arm())
     sent = np.append([0.1, 1.95, 1.6, 0.0, 1.2, 0.0], 0.5).astype(np.float32)
     action = recap.Agent(None, pool).act(recap.Observation(sent, "walk about", 0.0))

@@ -1,4 +1,4 @@
-"""The notebooks run, and show what they print; RECAP_NOTEBOOKS=write keeps what they print now."""
+"""The notebooks run and print their stored outputs; RECAP_NOTEBOOKS=write stores new outputs."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples" / "notebooks").glob("
 
 
 def run(notebook: dict[str, Any]) -> None:
-    """Every code cell in turn, as a kernel would; its output is what it prints."""
+    """Runs every code cell in order, as a kernel does, and stores what it prints as its output."""
     names: dict[str, Any] = {"__name__": "__main__"}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells, 1):
@@ -27,7 +27,7 @@ def run(notebook: dict[str, Any]) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-def test_a_notebook_prints_what_it_shows(file: Path) -> None:
+def test_a_notebook_prints_its_stored_outputs(file: Path) -> None:
     shown = json.loads(file.read_text("utf-8"))
     ran = json.loads(file.read_text("utf-8"))
     run(ran)
@@ -37,7 +37,7 @@ def test_a_notebook_prints_what_it_shows(file: Path) -> None:
     assert ran["cells"] == shown["cells"]
 
 
-def test_there_are_two_notebooks_and_every_code_cell_was_run() -> None:
+def test_both_notebooks_have_every_code_cell_executed() -> None:
     assert [file.stem for file in NOTEBOOKS] == ["first_pool", "your_robot"]
     for file in NOTEBOOKS:
         cells = json.loads(file.read_text("utf-8"))["cells"]

@@ -1,4 +1,4 @@
-"""What is installed outside the repository: wheels, and the image of the Dockerfile."""
+"""The wheels, installed outside the repository, and the Dockerfile."""
 
 import email
 import os
@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-# In the base install: a dataset of an arm with a camera; its first episode; a step of replay; a server.
+# Scripts for the base install: record a dataset, first episode of a pool, one replay step, a server.
 RECORD = """
 from pathlib import Path
 import numpy as np, recap
@@ -67,13 +67,13 @@ def example() -> str:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the Dockerfile: word and rest, continued lines joined."""
+    """The Dockerfile's instructions as (keyword, arguments), with continued lines joined."""
     text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines]
 
 
-def test_the_image_copies_what_there_is_and_installs_what_the_project_has() -> None:
+def test_the_dockerfile_copies_existing_files_and_installs_known_packages() -> None:
     commands = [part.strip() for word, rest in instructions() if word == "RUN" for part in rest.split("&&")]
     for _, rest in (row for row in instructions() if row[0] == "COPY"):
         *sources, target = shlex.split(rest)
@@ -93,13 +93,13 @@ def test_the_image_copies_what_there_is_and_installs_what_the_project_has() -> N
     assert next(rest for word, rest in instructions() if word == "USER") != "root"
 
 
-def test_the_client_is_a_distribution_of_its_own() -> None:
+def test_the_client_is_a_separate_distribution() -> None:
     assert any(name.startswith("recap-client") for name in PROJECT["dependencies"])
     assert "recap-client" not in PROJECT["scripts"]
 
 
 class Clean:
-    """A virtual environment outside the repository, with the wheels at hand and without our constraints."""
+    """A virtual environment outside the repository that installs the built wheels without our constraints."""
 
     def __init__(self, folder: Path, dist: Path) -> None:
         self.folder, self.dist = folder, dist
@@ -107,7 +107,7 @@ class Clean:
         self.run(sys.executable, "-m", "venv", "venv")
 
     def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run it there; its exit code must be that."""
+        """Runs a command there; its exit code must be `code`."""
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = subprocess.run(
             words, capture_output=True, text=True, env=environment, cwd=self.folder, timeout=1800
@@ -123,12 +123,12 @@ class Clean:
         self.run(*pip, "--find-links", str(self.dist), *names)
 
     def names(self) -> set[str]:
-        """What is installed."""
+        """The names of the installed distributions."""
         listed = self.run("venv/bin/python", "-m", "pip", "list", "--format=freeze").stdout
         return {line.partition("==")[0].lower() for line in listed.splitlines()}
 
     def mebibytes(self) -> float:
-        """Of all that is installed, as `du -m --apparent-size` counts; pip itself apart."""
+        """The size of all installed packages except pip, as `du -m --apparent-size` counts."""
         (site,) = (self.folder / "venv" / "lib").glob("python*/site-packages")
         parts = [part for part in site.iterdir() if not part.name.startswith(("pip", "setuptools"))]
         files = [file for part in parts for file in (part.rglob("*") if part.is_dir() else [part])]
@@ -137,7 +137,7 @@ class Clean:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make dist` builds."""
+    """The wheels that `make dist` builds."""
     folder = tmp_path_factory.mktemp("wheels") / "dist"
     command = ["make", "-C", str(ROOT), "dist", f"DIST={folder}", f"PYTHON={sys.executable}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -146,7 +146,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_every_wheel_holds_its_package_and_its_types(dist: Path) -> None:
+def test_every_wheel_contains_its_package_and_py_typed(dist: Path) -> None:
     wheels = {file.name.partition("-")[0]: file for file in dist.glob("*.whl")}
     assert set(wheels) == DISTRIBUTIONS
     for name, file in wheels.items():
@@ -157,7 +157,7 @@ def test_every_wheel_holds_its_package_and_its_types(dist: Path) -> None:
 
 
 def description(wheel: Path) -> str:
-    """What a package index shows of it."""
+    """The long description that a package index shows."""
     inside = zipfile.ZipFile(wheel)
     (name,) = (path for path in inside.namelist() if path.endswith(".dist-info/METADATA"))
     message = email.message_from_bytes(inside.read(name))
@@ -167,10 +167,10 @@ def description(wheel: Path) -> str:
 
 
 @pytest.mark.long
-def test_no_link_of_the_long_description_leads_to_a_file_that_is_not_there(
+def test_links_of_the_long_description_are_absolute_and_point_to_existing_files(
     tmp_path: Path, dist: Path
 ) -> None:
-    """Pages and pictures at the repository, where the project says where it is; else their words alone."""
+    """Links point into the repository if the project has a URL; otherwise only their text is kept."""
     (wheel,) = dist.glob("recap_robot-*.whl")
     text = description(wheel)
     links = re.findall(r"\]\(([^)\s]+)\)", text)
@@ -179,9 +179,9 @@ def test_no_link_of_the_long_description_leads_to_a_file_that_is_not_there(
     assert "](https://github.com/huggingface/lerobot)" in text
     assert "[How to]" not in text
     known = "Repository" in PROJECT.get("urls", {})
-    assert known or "The frozen triangle fails" in text  # the words of its first picture
+    assert known or "The frozen triangle fails" in text  # the alt text of the first image
     assert [link for link in links if not link.startswith("https://")] == []
-    # The same of a project that has a place; one folder of its code is enough.
+    # The same for a project with a repository URL; one folder of its code is enough.
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     packages = re.compile(r"^packages = \[.*?^\]", re.MULTILINE | re.DOTALL)
     project = packages.sub('packages = ["src/recap"]', project)
@@ -203,7 +203,9 @@ def test_no_link_of_the_long_description_leads_to_a_file_that_is_not_there(
 
 
 @pytest.mark.long
-def test_the_base_keeps_a_pool_retrieves_and_replays_without_torch(tmp_path: Path, dist: Path) -> None:
+def test_the_base_install_has_pools_retrieval_replay_and_serving_without_torch(
+    tmp_path: Path, dist: Path
+) -> None:
     clean = Clean(tmp_path / "base", dist)
     clean.install("recap-robot")
     assert not clean.names() & {"torch", "diffusers", "numba", "opencv-python", "gymnasium", "aiohttp"}
@@ -236,8 +238,8 @@ def test_the_base_keeps_a_pool_retrieves_and_replays_without_torch(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_the_example_of_the_readme_runs_where_the_extras_are_installed(tmp_path: Path, dist: Path) -> None:
-    """torch is its CPU build where the index has one."""
+def test_the_readmes_python_example_runs_with_its_extras(tmp_path: Path, dist: Path) -> None:
+    """Installs torch's CPU build if the index has one."""
     clean = Clean(tmp_path / "pusht", dist)
     pins = (ROOT / "constraints.txt").read_text("utf-8")
     torch = re.search(r"^torch==(\S+)$", pins, re.MULTILINE)

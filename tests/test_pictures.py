@@ -20,7 +20,9 @@ def test_a_png_is_read_back_bit_for_bit(tmp_path: Path, size: tuple[int, int]) -
 
 
 @pytest.mark.parametrize(("shape", "kind"), [((4, 4), "u1"), ((4, 4, 3), "f8"), ((0, 4, 3), "u1")])
-def test_what_is_no_image_is_refused(tmp_path: Path, shape: tuple[int, ...], kind: str) -> None:
+def test_an_array_that_is_not_a_uint8_rgb_image_is_refused(
+    tmp_path: Path, shape: tuple[int, ...], kind: str
+) -> None:
     with pytest.raises(InputError, match="u8"):
         write_png(tmp_path / "image.png", np.zeros(shape, kind))
 
@@ -35,12 +37,12 @@ def test_filmstrip_runs_from_the_first_frame_to_the_last() -> None:
         filmstrip([], 3)
 
 
-def test_halved() -> None:
+def test_halved_averages_blocks_of_2x2_pixels() -> None:
     image = np.array([[[0], [2], [9]], [[4], [6], [9]]], np.uint8).repeat(3, axis=2)
     assert halved(image).tolist() == [[[3, 3, 3]]]
 
 
-def test_an_oblong_picture_is_squeezed_not_cut() -> None:
+def test_resize_image_stretches_without_cropping() -> None:
     image = np.zeros((20, 40, 3), np.uint8)
     image[:, 20:] = 200
     small = resize_image(image, (10, 10))

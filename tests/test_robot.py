@@ -1,4 +1,4 @@
-"""Robots as data: kinds, frames, limits, and what tells two of them apart."""
+"""Robot descriptions: feature kinds, frames, limits, files, and the comparison of two robots."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def random_rows(seed: int, body: Body = WHOLE, n: int = 5) -> F64:
 # --- features ---
 
 
-def test_the_table_of_kinds() -> None:
+def test_the_feature_kinds_with_their_sizes_units_and_limits() -> None:
     assert {name: (kind.letters, kind.sizes, kind.unit, kind.limits) for name, kind in KINDS.items()} == {
         "position": ("XYZ", (2, 3), "m", None),
         "rotation6d": ("r", (6,), "", None),
@@ -92,7 +92,7 @@ def test_the_table_of_kinds() -> None:
         (Feature("x", "scalar", 2), 2, "uu", "", None),
     ],
 )
-def test_what_is_not_given_is_as_its_kind_has_it(
+def test_a_features_defaults_follow_its_kind(
     feature: Feature, size: int, letters: str, unit: str, limits: tuple[float, float] | None
 ) -> None:
     assert (feature.size, feature.letters, feature.unit, feature.limits) == (size, letters, unit, limits)
@@ -110,13 +110,13 @@ def test_what_is_not_given_is_as_its_kind_has_it(
         (("x", "joint", 1, "", (math.nan, 1.0)), "feature 'x' has limits (nan, 1.0)"),
     ],
 )
-def test_a_feature_that_cannot_be_is_refused_by_name(given: tuple[Any, ...], words: str) -> None:
+def test_an_invalid_feature_is_refused_by_name(given: tuple[Any, ...], words: str) -> None:
     with pytest.raises(InputError) as refused:
         Feature(*given)
     assert words in str(refused.value)
 
 
-def test_a_body_lays_features_side_by_side() -> None:
+def test_a_body_concatenates_its_features() -> None:
     assert (WHOLE.size, WHOLE.letters) == (18, "XYaXYZrrrrrrJJJguu")
     assert {f.name: (at.start, at.stop) for f, at in WHOLE.spans} == {
         "base": (0, 2),
@@ -127,7 +127,7 @@ def test_a_body_lays_features_side_by_side() -> None:
         "hand": (15, 16),
         "force": (16, 18),
     }
-    assert WHOLE.positions == (3,), "where tools are, in space"
+    assert WHOLE.positions == (3,), "the columns of 3-D tool positions"
     assert TWO_ARMS.act.positions == (0, 10)
     low, high = WHOLE.bounds
     assert (low[15], high[15]) == (0.0, 1.0)
@@ -135,7 +135,7 @@ def test_a_body_lays_features_side_by_side() -> None:
     assert np.isinf(np.delete(high, 15)).all()
 
 
-def test_a_body_that_letters_describe_moves_alike() -> None:
+def test_a_body_made_from_letters_transforms_the_same() -> None:
     for body in (WHOLE, TWO_ARMS.body, PUSHT.body):
         other = body_of(body.letters)
         assert [(f.kind, f.size) for f, _ in other.spans if f.kind in ("position", "rotation6d")] == [
@@ -146,7 +146,7 @@ def test_a_body_that_letters_describe_moves_alike() -> None:
             np.testing.assert_array_equal(other.into(frame, rows), body.into(frame, rows))
 
 
-def test_the_same_name_twice_is_refused() -> None:
+def test_a_duplicate_feature_name_is_refused() -> None:
     with pytest.raises(InputError, match="feature 'x' is given twice"):
         Body((Feature("x", "joint"), Feature("y", "joint"), Feature("x", "gripper")))
     with pytest.raises(InputError, match="feature 'hand' is given twice"):
@@ -164,7 +164,7 @@ def test_the_same_name_twice_is_refused() -> None:
         (JOINTS.proprio, False),
     ],
 )
-def test_in_the_plane_are_those_with_nothing_else_that_turns(
+def test_a_body_is_planar_if_2d_positions_are_its_only_spatial_features(
     features: tuple[Feature, ...], planar: bool
 ) -> None:
     assert Body(features).is_planar == planar
@@ -175,7 +175,7 @@ def test_in_the_plane_are_those_with_nothing_else_that_turns(
 
 @pytest.mark.parametrize("space", [False, True], ids=["plane", "space"])
 @given(seed=seeds)
-def test_into_a_frame_and_out_of_it(space: bool, seed: int) -> None:
+def test_into_and_out_of_a_frame_are_inverses(space: bool, seed: int) -> None:
     frame, rows = random_frame(seed, space), random_rows(seed)
     np.testing.assert_allclose(WHOLE.out_of(frame, WHOLE.into(frame, rows)), rows, atol=1e-9)
     np.testing.assert_allclose(WHOLE.into(frame, WHOLE.out_of(frame, rows)), rows, atol=1e-9)
@@ -183,22 +183,22 @@ def test_into_a_frame_and_out_of_it(space: bool, seed: int) -> None:
 
 @pytest.mark.parametrize("space", [False, True], ids=["plane", "space"])
 @given(seed=seeds)
-def test_what_does_not_move_stays_and_the_rows_themselves_too(space: bool, seed: int) -> None:
+def test_only_spatial_features_are_transformed_and_the_input_is_unchanged(space: bool, seed: int) -> None:
     frame, rows = random_frame(seed, space), random_rows(seed)
     before = rows.copy()
     found = WHOLE.into(frame, rows)
     np.testing.assert_array_equal(rows, before)
     stays = np.isin(list(WHOLE.letters), list("Jgu"))
     if space:
-        stays[:3] = True  # a position and a heading of the plane are in no frame of space
+        stays[:3] = True  # a 2-D position and a heading do not change with a 3-D frame
     else:
-        stays[[5, 8, 11]] = True  # upright is upright
+        stays[[5, 8, 11]] = True  # a planar frame does not change z
     np.testing.assert_array_equal(found[:, stays], rows[:, stays])
     assert not np.allclose(found[:, ~stays], rows[:, ~stays])
 
 
 @given(seeds)
-def test_a_frame_of_the_plane_is_that_frame_of_space(seed: int) -> None:
+def test_a_planar_frame_equals_its_3d_frame(seed: int) -> None:
     x, y, angle = random_frame(seed, space=False)
     there = np.array([x, y, 0.0, np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)])
     body, rows = Body(arm_features("tool")), random_rows(seed, Body(arm_features("tool")))
@@ -207,7 +207,7 @@ def test_a_frame_of_the_plane_is_that_frame_of_space(seed: int) -> None:
 
 
 @given(seeds)
-def test_distances_and_rotations_are_kept(seed: int) -> None:
+def test_frames_preserve_distances_and_rotations(seed: int) -> None:
     body = Body((*arm_features("left"), *arm_features("right")))
     rng = np.random.default_rng(seed)
     poses = np.array([random_frame(s, True) for s in rng.integers(0, 2**32, 8)])
@@ -224,14 +224,14 @@ def test_distances_and_rotations_are_kept(seed: int) -> None:
 
 
 @given(seeds)
-def test_any_number_of_rows_moves_alike(seed: int) -> None:
+def test_any_batch_shape_is_transformed_the_same(seed: int) -> None:
     frame, rows = random_frame(seed, True), random_rows(seed, n=6)
     whole = WHOLE.into(frame, rows)
     np.testing.assert_array_equal(WHOLE.into(frame, rows.reshape(2, 3, -1)), whole.reshape(2, 3, -1))
     np.testing.assert_array_equal(WHOLE.into(frame, rows[2]), whole[2])
 
 
-def test_in_its_own_frame_a_tool_is_at_the_origin() -> None:
+def test_a_tool_in_its_own_frame_is_at_the_origin() -> None:
     tool = random_frame(1, space=True)
     row = encode_arm(tool[None], np.ones(1))
     found = Body(arm_features("tool")).into(tool, row)
@@ -241,11 +241,11 @@ def test_in_its_own_frame_a_tool_is_at_the_origin() -> None:
     np.testing.assert_array_equal(PUSHT.act.into(frame, point), into_frame(frame, point))
 
 
-# --- the nearest valid rows ---
+# --- projection to valid rows ---
 
 
 @given(seeds)
-def test_projected_rows_are_valid_and_valid_ones_stay(seed: int) -> None:
+def test_project_makes_rows_valid_and_keeps_valid_ones(seed: int) -> None:
     body = TWO_ARMS.act
     rng = np.random.default_rng(seed)
     poses = np.array([random_frame(s, True) for s in rng.integers(0, 2**32, 8)])
@@ -262,7 +262,7 @@ def test_projected_rows_are_valid_and_valid_ones_stay(seed: int) -> None:
     np.testing.assert_allclose(body.project(base, off), base, atol=1e-6)
 
 
-def test_a_rotation_that_is_none_is_that_of_the_base() -> None:
+def test_project_replaces_a_degenerate_rotation_by_the_bases() -> None:
     base = np.tile(encode_arm(random_frame(5, True)[None], np.ones(1)).astype(np.float32), (3, 1))
     broken = base.copy()
     broken[0, 3:9] = 0
@@ -272,7 +272,7 @@ def test_a_rotation_that_is_none_is_that_of_the_base() -> None:
     np.testing.assert_allclose(found, base, atol=1e-6)
 
 
-def test_a_gripper_stays_within_its_own_limits() -> None:
+def test_project_clips_a_gripper_to_its_limits() -> None:
     body = Body(
         (Feature("hand", "gripper", limits=(-0.5, 0.04)), Feature("force", "scalar", limits=(0.0, 1.0)))
     )
@@ -280,19 +280,19 @@ def test_a_gripper_stays_within_its_own_limits() -> None:
     np.testing.assert_allclose(body.project(rows, rows), [[-0.5, 5.0], [0.0, 0.5], [0.04, -5.0]])
 
 
-def test_positions_and_joints_are_relative_to_now_and_nothing_else() -> None:
+def test_origin_keeps_positions_and_joints_only() -> None:
     now = np.arange(1, 19, dtype=np.float32)
     found = WHOLE.origin(now)
     moving = np.isin(list(WHOLE.letters), list("XYZJ"))
     np.testing.assert_array_equal(found, np.where(moving, now, 0))
     np.testing.assert_array_equal(WHOLE.origin(np.stack([now, 2 * now])), [found, 2 * found])
-    assert not Body(WHOLE.features, changes=True).origin(now).any(), "a change is from now already"
+    assert not Body(WHOLE.features, changes=True).origin(now).any(), "deltas are already relative"
 
 
 # --- robots ---
 
 
-def test_an_action_is_as_proprioception_unless_it_is_given() -> None:
+def test_the_action_defaults_to_the_proprio_features() -> None:
     assert JOINTS.action == JOINTS.proprio
     assert (PUSHT.act.size, PUSHT.body.letters) == (2, "XY")
     other = replace(JOINTS, action=(Feature("speed", "scalar", 3),))
@@ -315,26 +315,26 @@ def test_an_action_is_as_proprioception_unless_it_is_given() -> None:
         ({"objects": {"a": ObjectSpec("pose3"), "b": ObjectSpec("box")}}, "of the kinds box and pose3"),
     ],
 )
-def test_a_robot_that_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_an_invalid_robot_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         replace(JOINTS, **changes)
     assert words in str(refused.value)
 
 
-def test_the_largest_steps_are_by_column() -> None:
+def test_the_largest_steps_are_given_by_column_range() -> None:
     robot = replace(TWO_ARMS, max_step={"right.position": 0.02, "left.gripper": 0.5})
     assert robot.max_steps == ((slice(9, 10), 0.5), (slice(10, 13), 0.02))
     assert TWO_ARMS.max_steps == ()
 
 
-def test_metres_and_radians_are_metric() -> None:
+def test_a_robot_in_metres_and_radians_is_metric() -> None:
     assert TWO_ARMS.is_metric
     assert JOINTS.is_metric
     assert not PUSHT.is_metric
     assert not replace(JOINTS, proprio=(Feature("state", "scalar", 4),), action=()).is_metric
 
 
-def test_objects_by_name_and_by_star() -> None:
+def test_objects_are_found_by_name_or_by_star() -> None:
     assert (PUSHT.object_size("block"), PUSHT.object_size("can"), PUSHT.object_kind) == (3, None, "pose2")
     assert (TWO_ARMS.object_size("can"), TWO_ARMS.object_kind) == (7, "pose3")
     both = replace(TWO_ARMS, objects={"*": ObjectSpec("box"), "sign": ObjectSpec("box", symmetry=2)})
@@ -342,23 +342,23 @@ def test_objects_by_name_and_by_star() -> None:
     assert (JOINTS.object_size("can"), JOINTS.object_kind) == (None, None)
 
 
-# --- holding still ---
+# --- holding ---
 
 
-def test_absolute_actions_hold_by_commanding_where_it_is() -> None:
+def test_absolute_actions_hold_at_the_current_state() -> None:
     now = np.arange(20, dtype=np.float32)
     np.testing.assert_array_equal(TWO_ARMS.hold(now), now)
     np.testing.assert_array_equal(TWO_ARMS.hold(np.stack([now, now + 1])), [now, now + 1])
     assert TWO_ARMS.hold(now).dtype == np.float64
 
 
-def test_changes_hold_by_changing_nothing() -> None:
+def test_delta_actions_hold_with_zeros() -> None:
     robot = replace(TWO_ARMS, action_mode="delta")
     assert not robot.hold(np.ones(20)).any()
     assert (robot.measured == -1).all()
 
 
-def test_features_are_held_by_their_name_wherever_they_are() -> None:
+def test_hold_maps_state_features_to_action_features_by_name() -> None:
     robot = RobotSpec(
         "mixed",
         10.0,
@@ -367,7 +367,7 @@ def test_features_are_held_by_their_name_wherever_they_are() -> None:
             Feature("hand", "gripper"),
             Feature("speed", "scalar"),
             Feature("joints", "joint", 3),
-            Feature("force", "scalar"),  # of another size: it is not what is measured
+            Feature("force", "scalar"),  # another size: not the measured feature
         ),
     )
     np.testing.assert_array_equal(robot.measured, [3, -1, 0, 1, 2, -1])
@@ -375,7 +375,7 @@ def test_features_are_held_by_their_name_wherever_they_are() -> None:
 
 
 @given(seeds)
-def test_what_is_held_in_a_frame_is_held_in_the_world(seed: int) -> None:
+def test_holding_in_a_frame_equals_holding_in_the_world(seed: int) -> None:
     frame, now = random_frame(seed, True), random_rows(seed, TWO_ARMS.body, 1)[0]
     inside = TWO_ARMS.hold(TWO_ARMS.body.into(frame, now))
     np.testing.assert_allclose(TWO_ARMS.act.out_of(frame, inside), TWO_ARMS.hold(now), atol=1e-9)
@@ -395,7 +395,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def test_an_action_like_proprioception() -> None:
+def test_an_action_may_be_like_proprio_in_a_file() -> None:
     written = {**PLAIN, "action": {"like": "proprio", "mode": "delta", "max_step": {"tool.position": 0.02}}}
     robot = read_robot(written, "robot.yaml")
     assert robot.action == robot.proprio
@@ -406,13 +406,13 @@ def test_an_action_like_proprioception() -> None:
     )
 
 
-def test_what_stands_beside_the_action_is_not_lost() -> None:
+def test_action_mode_and_max_step_beside_the_action_are_kept() -> None:
     beside = {**PLAIN, "action_mode": "delta", "max_step": {"gripper": 0.01}, "action": {"like": "proprio"}}
     robot = read_robot(beside, "robot.yaml")
     assert (robot.action_mode, robot.max_step) == ("delta", {"gripper": 0.01})
 
 
-def test_an_action_of_its_own_features() -> None:
+def test_an_action_may_have_its_own_features_in_a_file() -> None:
     features = [{"name": "joints", "kind": "joint", "size": 6}]
     for action in (features, {"features": features, "mode": "absolute"}):
         robot = read_robot({**PLAIN, "action": action}, "robot.yaml")
@@ -440,7 +440,7 @@ def test_an_action_of_its_own_features() -> None:
         ({"goal": "pose9"}, "at 'goal'"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_line(changes: dict[str, Any], words: str) -> None:
+def test_a_mistake_in_a_file_is_a_one_line_error(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as refused:
         read_robot({**PLAIN, **changes}, "robot.yaml")
     assert words in str(refused.value)
@@ -448,21 +448,21 @@ def test_a_mistake_in_a_file_is_one_line(changes: dict[str, Any], words: str) ->
 
 
 @pytest.mark.parametrize("values", [None, [], "arm"])
-def test_what_is_no_robot_is_refused(values: object) -> None:
+def test_values_that_are_no_robot_description_are_refused(values: object) -> None:
     with pytest.raises(InputError, match=r"robot\.yaml is no description of a robot"):
         read_robot(values, "robot.yaml")
 
 
 @pytest.mark.parametrize("robot", [PUSHT, TWO_ARMS, JOINTS], ids=lambda robot: robot.name)
 @pytest.mark.parametrize("name", ["robot.yaml", "robot.json"])
-def test_a_robot_is_read_as_it_was_written(name: str, robot: RobotSpec, tmp_path: Path) -> None:
+def test_a_saved_robot_is_read_back(name: str, robot: RobotSpec, tmp_path: Path) -> None:
     whole = replace(robot, kinematics=Kinematics(ARM, "tip", ("a", "b")))
     configs.save_file(tmp_path / name, whole)
     assert load_robot(tmp_path / name) == whole
     assert read_robot(json.loads(json.dumps(configs.plain(whole))), "it") == whole
 
 
-def test_a_robot_by_hand(tmp_path: Path) -> None:
+def test_a_hand_written_robot_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "robot.yaml").write_text(
         """
         name: so101
@@ -486,11 +486,11 @@ def test_a_robot_by_hand(tmp_path: Path) -> None:
     assert robot.max_steps == ((slice(0, 5), 0.1),)
 
 
-# --- two robots ---
+# --- comparison of two robots ---
 
 
 @pytest.mark.parametrize("robot", [PUSHT, TWO_ARMS, JOINTS], ids=lambda robot: robot.name)
-def test_what_may_differ_does_not_tell_them_apart(robot: RobotSpec) -> None:
+def test_names_limits_cameras_and_objects_may_differ(robot: RobotSpec) -> None:
     other = replace(
         robot,
         name="another",
@@ -517,12 +517,12 @@ def test_what_may_differ_does_not_tell_them_apart(robot: RobotSpec) -> None:
         (Feature("hand", "gripper", unit="mm"), "'hand' (gripper, 1 mm) is not 'hand' (gripper, 1)"),
     ],
 )
-def test_the_feature_that_differs_is_named(what: str, given: Feature, named: str) -> None:
+def test_difference_names_the_feature_that_differs(what: str, given: Feature, named: str) -> None:
     other = replace(JOINTS, **{what: (JOINTS.proprio[0], given)})  # type: ignore[arg-type]
     assert difference(JOINTS, other) == f"{what} feature {named}"
 
 
-def test_a_feature_too_many_or_too_few_is_named() -> None:
+def test_a_missing_or_additional_feature_is_named() -> None:
     arm, hand = JOINTS.proprio
     short = replace(JOINTS, action=(arm,))
     assert difference(JOINTS, short) == "action feature 'hand' (gripper, 1) is missing"
@@ -535,21 +535,21 @@ def test_a_feature_too_many_or_too_few_is_named() -> None:
     )
 
 
-def test_changes_are_not_values() -> None:
+def test_delta_and_absolute_actions_differ() -> None:
     assert difference(JOINTS, replace(JOINTS, action_mode="delta")) == "actions are delta, not absolute"
 
 
-# --- data that come without a description ---
+# --- robots inferred from data ---
 
 
-def test_a_point_in_the_plane_is_recognised() -> None:
+def test_a_planar_point_robot_is_inferred() -> None:
     robot = infer_robot(random_episode("a", 0, symmetry=2))
     assert difference(PUSHT, robot) is None
     assert (robot.name, robot.control_hz, robot.goal) == ("disc", 10.0, "pose2")
     assert robot.objects == {"block": ObjectSpec("pose2", 2)}
 
 
-def test_two_arms_are_recognised() -> None:
+def test_two_arms_are_inferred() -> None:
     demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
     film = [np.zeros((8, 8, 3), np.uint8)] * len(demo)
     robot = infer_robot(replace(demo, images={"head": film}))
@@ -562,7 +562,7 @@ def one_arm(demo: Episode) -> Episode:
     return replace(demo, proprio=demo.proprio[:, :10], actions=demo.actions[:, :10])
 
 
-def test_one_arm_is_recognised_and_ten_joints_are_not_one() -> None:
+def test_one_arm_is_inferred_and_ten_joints_are_not_an_arm() -> None:
     demo = one_arm(place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6)))
     assert infer_robot(demo).proprio == arm_features("tool")
     joints = np.random.default_rng(0).uniform(-3, 3, (len(demo), 10)).astype(np.float32)
@@ -570,7 +570,7 @@ def test_one_arm_is_recognised_and_ten_joints_are_not_one() -> None:
     assert robot.proprio == robot.action == (Feature("state", "scalar", 10),)
 
 
-def test_anything_else_is_numbers() -> None:
+def test_other_states_and_actions_are_inferred_as_scalars() -> None:
     demo = random_episode("a", 0)
     wide = replace(demo, proprio=np.zeros((30, 7), np.float32), actions=np.zeros((30, 3), np.float32))
     robot = infer_robot(replace(wide, embodiment="", goal=np.zeros(5, np.float32)))
@@ -581,7 +581,7 @@ def test_anything_else_is_numbers() -> None:
     assert infer_robot(replace(demo, objects=boxes)).objects == {"can": ObjectSpec("box")}
 
 
-def test_demonstrations_without_actions_are_as_proprioception() -> None:
+def test_demonstrations_without_actions_get_the_proprio_features_as_action() -> None:
     demo = replace(random_episode("a", 0), actions=np.zeros((30, 0), np.float32))
     robot = infer_robot(demo)
     assert robot.action == robot.proprio

@@ -1,4 +1,4 @@
-"""A list of SHA-256 beside a checkpoint, a snapshot or a dataset, and `recap verify`, which checks it."""
+"""SHA256SUMS beside a checkpoint, a snapshot or a dataset, and `recap verify`, which checks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toy_policy import toy_config, toy_policy
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One of each, with its list."""
+    """A checkpoint, a snapshot and a dataset, each with its SHA256SUMS."""
     root = tmp_path_factory.mktemp("kept")
     save_pretrained(toy_policy(toy_config(inputs="S")), root / "policy")
     pool = Pool.create(root / "pool")
@@ -46,12 +46,12 @@ def flipped(path: Path, at: int, bit: int = 0) -> None:
 
 @pytest.fixture
 def copy(kept: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
-    """The same, to be damaged."""
+    """Copies that a test may damage."""
     subprocess.run(["cp", "-r", *map(str, kept["policy"].parent.iterdir()), str(tmp_path)], check=True)
     return {name: tmp_path / path.name for name, path in kept.items()}
 
 
-def test_sixty_flipped_bits_of_weights_are_all_refused(copy: dict[str, Path]) -> None:
+def test_weights_with_a_flipped_bit_are_refused(copy: dict[str, Path]) -> None:
     weights = copy["policy"] / "model.safetensors"
     sound, rng = weights.read_bytes(), np.random.default_rng(0)
     for at in rng.integers(0, len(sound), 60):
@@ -63,7 +63,7 @@ def test_sixty_flipped_bits_of_weights_are_all_refused(copy: dict[str, Path]) ->
 
 
 @pytest.mark.parametrize("what", ["policy", "snapshot", "dataset"])
-def test_what_is_as_it_was_is_sound(kept: dict[str, Path], what: str) -> None:
+def test_unchanged_files_are_verified(kept: dict[str, Path], what: str) -> None:
     found = ask(kept[what])
     assert (found.return_value, "sound" in found.output) == (0, True), found.output
 
@@ -81,7 +81,7 @@ def test_a_flipped_bit_anywhere_is_found_and_named(copy: dict[str, Path], what: 
     assert ask(path).return_value == 0
 
 
-def test_what_is_missing_or_was_put_there_is_named(copy: dict[str, Path]) -> None:
+def test_missing_and_additional_files_are_named(copy: dict[str, Path]) -> None:
     (copy["dataset"] / "meta/more.json").write_text("{}")
     (copy["dataset"] / "meta/info.json").rename(copy["dataset"] / "info.json")
     found = ask(copy["dataset"])
@@ -90,7 +90,7 @@ def test_what_is_missing_or_was_put_there_is_named(copy: dict[str, Path]) -> Non
         assert line in found.output
 
 
-def test_the_list_is_one_that_sha256sum_reads_and_may_be_kept_elsewhere(
+def test_the_list_is_readable_by_sha256sum_and_may_be_stored_elsewhere(
     copy: dict[str, Path], tmp_path: Path
 ) -> None:
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=copy["policy"], check=True)
@@ -102,11 +102,11 @@ def test_the_list_is_one_that_sha256sum_reads_and_may_be_kept_elsewhere(
     assert "--write" in str(missing.exception)
 
 
-def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_path_is_an_error(tmp_path: Path) -> None:
     assert isinstance(ask(tmp_path / "none").exception, InputError)
 
 
 @pytest.mark.parametrize("text", ["", "x", f"{'0' * 64}  ../outside", f"{'0' * 64}  /etc/passwd", "0" * 64])
-def test_a_list_that_is_none_is_refused(copy: dict[str, Path], text: str) -> None:
+def test_an_invalid_list_is_refused(copy: dict[str, Path], text: str) -> None:
     (copy["policy"] / "SHA256SUMS").write_text(text)
     assert isinstance(ask(copy["policy"]).exception, DatasetError)

@@ -1,4 +1,4 @@
-"""The conformance kit, used on our own worlds and on one that is wrong in many ways."""
+"""`check_world` and `check_robot` on our own worlds and on broken ones."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ ARM = RobotSpec("arm", 10.0, (Feature("joints", "joint", 2),), cameras={"front":
 
 
 class Broken(Suite):
-    """A suite that does little of what it says."""
+    """A suite that breaks many rules."""
 
     name: ClassVar[str] = "broken"
 
@@ -53,13 +53,13 @@ class BrokenWorld:
 
 
 @pytest.mark.parametrize("name", suites())
-def test_our_own_worlds_conform(name: str) -> None:
-    if name == "robosuite":  # 157 MB that only `make test-long` installs
+def test_our_worlds_pass_check_world(name: str) -> None:
+    if name == "robosuite":  # 157 MB, installed only by `make test-long`
         pytest.importorskip("robosuite", reason="no robosuite: make .venv/.robosuite installs it")
     check_world(suites()[name])
 
 
-def test_everything_that_is_wrong_with_a_world_is_named_at_once() -> None:
+def test_check_world_names_all_faults_at_once() -> None:
     with pytest.raises(InputError) as refused:
         check_world(Broken())
     text = str(refused.value)
@@ -67,7 +67,7 @@ def test_everything_that_is_wrong_with_a_world_is_named_at_once() -> None:
         assert named in text, named
 
 
-def test_our_own_robot_conforms_and_a_wrong_one_does_not() -> None:
+def test_check_robot_accepts_our_robot_and_refuses_broken_ones() -> None:
     check_robot(PushTRobot(), PUSHT)
     with pytest.raises(InputError, match=r"no observe\(\)"):
         check_robot(object(), PUSHT)

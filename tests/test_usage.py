@@ -1,10 +1,11 @@
-"""What robots used, and whom it speaks against: logs, blame and quarantine."""
+"""Usage logs, blame and quarantine of demonstrations."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from recap.usage import Run, UsageLog, Use, at_least, blame, read_runs
 
 
 def made(n_runs: int, bad: str | None, seed: int = 0, n_demos: int = 20) -> list[Run]:
-    """Episodes of ten looks; after the bad demonstration a robot is far from where it should be."""
+    """Runs of ten retrievals each; after the bad demonstration the robot is far off course."""
     rng, runs = np.random.default_rng(seed), []
     for number in range(n_runs):
         run, off, hurt = Run(str(number)), None, False
@@ -41,19 +42,19 @@ def said(*words: object) -> str:
     return result.output
 
 
-def test_who_leads_astray_is_accused_and_nobody_else() -> None:
+def test_only_the_demonstration_that_leads_off_course_is_accused() -> None:
     found = blame(made(60, "d7"))
     assert [suspect.episode_id for suspect in found if suspect.accused] == ["d7"]
     assert found[0].episode_id == "d7"
     assert found[0].n_failed / found[0].n_ended > 0.3
 
 
-def test_a_sound_pool_is_hardly_ever_accused() -> None:
+def test_in_a_good_pool_hardly_any_demonstration_is_accused() -> None:
     accused = sum(suspect.accused for seed in range(40) for suspect in blame(made(40, None, seed)))
     assert accused <= 0.01 * 40 * 20
 
 
-def test_failures_alone_accuse_nobody() -> None:
+def test_failures_alone_do_not_accuse_a_demonstration() -> None:
     runs = made(60, None)
     for run in runs:
         run.success = not any(use.episode_id == "d3" for use in run.uses)
@@ -62,7 +63,7 @@ def test_failures_alone_accuse_nobody() -> None:
     assert not found["d3"].accused
 
 
-def test_nothing_speaks_against_nobody() -> None:
+def test_empty_or_single_runs_accuse_nothing() -> None:
     assert blame([]) == []
     lone = Run("one")
     lone.add("d", 0, 1.0, None)
@@ -70,14 +71,14 @@ def test_nothing_speaks_against_nobody() -> None:
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30))
-def test_fishers_test_is_a_probability(n: int, marked: int, k: int) -> None:
+def test_fishers_exact_test_gives_a_probability(n: int, marked: int, k: int) -> None:
     total = 30
     whole = at_least(0, n, marked, total)
     assert math.isclose(whole, 1.0)
     assert 0.0 <= at_least(k, n, marked, total) <= whole
 
 
-def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_usage_log_is_read_back_and_bad_lines_are_errors(tmp_path: Path) -> None:
     log = UsageLog(tmp_path / "logs/use.jsonl")
     for step, off in ((0, None), (8, 14.0)):
         log.use("arm", 1, step, episode_id="d", t=step, distance=4.0, off_course=off, confidence=math.nan)
@@ -88,7 +89,7 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (run.name, run.success) == ("arm#1", False)
     assert [(use.t, use.missed_by) for use in run.uses] == [(0, 10.0), (8, None)]
     with (tmp_path / "logs/use.jsonl").open("a") as file:
-        file.write('{"robot": "arm", "ru')  # being written
+        file.write('{"robot": "arm", "ru')  # an incomplete last line
     assert len(read_runs([tmp_path / "logs/use.jsonl"])) == 1
     sound = {"robot": "arm", "run": 1, "episode_id": "d", "t": 0, "distance": 1.0}
     wrong = [("run", 1e999), ("t", "NaN"), ("distance", None), ("off_course", {})]
@@ -101,7 +102,7 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
         read_runs([tmp_path / "none"])
 
 
-def test_a_log_does_not_grow_without_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_usage_log_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recap.usage.MAX_BYTES", 2000)
     log = UsageLog(tmp_path / "use.jsonl")
     for step in range(400):
@@ -110,7 +111,7 @@ def test_a_log_does_not_grow_without_limit(tmp_path: Path, monkeypatch: pytest.M
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 8 * 2000
     (run,) = read_runs([tmp_path / "use.jsonl"])
     steps = [use.t for use in run.uses]
-    assert steps == list(range(steps[0], 400)), "in the order in which they were written"
+    assert steps == list(range(steps[0], 400)), "in written order"
 
 
 @pytest.fixture
@@ -120,15 +121,15 @@ def pool(tmp_path: Path) -> Pool:
     return made
 
 
-def test_quarantine_is_a_version_and_can_be_undone(pool: Pool) -> None:
+def test_quarantine_makes_a_version_and_can_be_undone(pool: Pool) -> None:
     before = {episode.id: episode for episode in pool.view()}
     version = pool.quarantine(["demo/2"])
-    assert (version, pool.ids()) == (3, tuple(before)), "it stays in its place"
+    assert (version, pool.ids()) == (3, tuple(before)), "the order of episodes is kept"
     assert pool.get("demo/2").attributes["quarantine"] is True
     assert np.array_equal(pool.get("demo/2").actions, before["demo/2"].actions)
     assert pool.diff(2, 3).changed == ("demo/2",)
     assert pool.versions()[-1].op == "quarantine"
-    assert pool.quarantine(["demo/2"]) == 3, "once is enough"
+    assert pool.quarantine(["demo/2"]) == 3, "quarantine again changes nothing"
     assert pool.quarantine(["demo/2"], undo=True) == 4
     assert dict(pool.get("demo/2").attributes) == dict(before["demo/2"].attributes)
     assert pool.diff(2, 4).changed == ()
@@ -139,7 +140,7 @@ def test_quarantine_is_a_version_and_can_be_undone(pool: Pool) -> None:
         pool.quarantine(["demo/9"])
 
 
-def test_as_it_is_typed(pool: Pool, tmp_path: Path) -> None:
+def test_the_blame_and_quarantine_commands(pool: Pool, tmp_path: Path) -> None:
     log = UsageLog(tmp_path / "use.jsonl")
     for number, run in enumerate(made(60, "d3", n_demos=5)):
         for use in run.uses:
@@ -149,17 +150,33 @@ def test_as_it_is_typed(pool: Pool, tmp_path: Path) -> None:
     log.close()
     shown = said("blame", tmp_path / "use.jsonl", "--pool", pool.uri)
     assert re.search(r"demo/3 .* accused", shown)
-    assert shown.count("accused") == 2, "one, and the line that says how many"
+    assert len(re.findall("accused$", shown, re.M)) == 2, "one row, and the line with the count"
+    assert "0 of 5 demonstrations accused by comparison" in shown
     assert f"recap pool quarantine {pool.uri} demo/3" in shown
     told = json.loads(said("blame", tmp_path / "use.jsonl", "--json"))
-    assert [row["episode_id"] for row in told if row["accused"]] == ["demo/3"]
+    assert [row["episode_id"] for row in told["by_logs"] if row["accused"]] == ["demo/3"]
+    assert told["by_pool"] == []
     assert "1 in quarantine" in said("quarantine", pool.uri, "demo/3")
     assert "quarantine: True" in said("show", pool.uri, "demo/3")
     assert "0 in quarantine" in said("quarantine", pool.uri, "demo/3", "--undo")
 
 
+def test_without_a_log_blame_compares_demonstrations(pool: Pool) -> None:
+    odd = random_episode("demo/odd", 7)
+    pool.add([replace(odd, actions=odd.actions + np.float32([60, 0]))])
+    shown = said("blame", "--pool", pool.uri)
+    assert re.search(r"demo/odd +states do not follow actions \(\S+\)", shown)
+    assert f"recap pool quarantine {pool.uri} demo/odd" in shown
+    (told,) = json.loads(said("blame", "--pool", pool.uri, "--json"))["by_pool"]
+    assert told["episode_id"] == "demo/odd"
+    pool.quarantine(["demo/odd"])
+    assert "0 of 5 demonstrations" in said("blame", "--pool", pool.uri)
+    with pytest.raises(InputError, match="nothing to look at"):
+        CliRunner().invoke(commands, ["blame"], standalone_mode=False, catch_exceptions=False)
+
+
 def last_off(run: Run, use: Use) -> float | None:
-    """A log has with each look what became of the one before."""
+    """The off_course value of a log line: how far off the previous retrieval led."""
     at = run.uses.index(use)
     before = run.uses[at - 1] if at else None
     return None if before is None or before.missed_by is None else before.missed_by + before.distance

@@ -1,4 +1,4 @@
-"""Videos: what is written is read back at the right place, and nothing is left half-written."""
+"""Videos: frames are read back at the right index, and no half-written files remain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recap.video import VideoFrames, concatenate_videos, video_length, write_vid
 
 
 def brightness(number: int) -> int:
-    """A level that tells a frame from its neighbours."""
+    """A brightness that distinguishes a frame from its neighbours."""
     return 10 + (number * 7) % 230
 
 
@@ -29,7 +29,7 @@ def assert_is(frame: U8, number: int) -> None:
 
 
 @pytest.mark.parametrize("fps", [10, 30, 16.7, 1 / 0.06, 29.97])
-def test_every_frame_is_found_after_joining(tmp_path: Path, fps: float) -> None:
+def test_every_frame_is_read_at_its_index_after_concatenation(tmp_path: Path, fps: float) -> None:
     lengths = [7, 40, 1, 23]
     paths = [tmp_path / f"{i}.mp4" for i in range(len(lengths))]
     for i, (path, n) in enumerate(zip(paths, lengths, strict=True)):
@@ -47,7 +47,7 @@ def test_every_frame_is_found_after_joining(tmp_path: Path, fps: float) -> None:
             assert_is(frame, 11 * i + k)
 
 
-def test_behaves_as_a_sequence(tmp_path: Path) -> None:
+def test_video_frames_behave_as_a_sequence(tmp_path: Path) -> None:
     write_video(tmp_path / "v.mp4", numbered(20), 10)
     frames = VideoFrames(tmp_path / "v.mp4", 5, 10, 10)
     assert len(frames) == 10
@@ -59,7 +59,7 @@ def test_behaves_as_a_sequence(tmp_path: Path) -> None:
     assert_is(pickle.loads(pickle.dumps(frames))[3], 8)
 
 
-def test_images_survive_the_codec(tmp_path: Path) -> None:
+def test_decoded_frames_are_close_to_the_originals(tmp_path: Path) -> None:
     y, x = np.mgrid[0:64, 0:64]
     frames = [
         np.stack([x * 4 % 256, y * 4 % 256, (x + y + t) * 2 % 256], -1).astype(np.uint8) for t in range(12)
@@ -97,7 +97,7 @@ def test_unusable_frames_are_refused(tmp_path: Path, frames: list[U8], fps: floa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_exception_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
     def failing() -> Iterator[U8]:
         yield from numbered(5)
         raise RuntimeError("the simulator died")
@@ -108,7 +108,7 @@ def test_an_exception_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_an_os_error_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_os_error_and_leaves_no_file(tmp_path: Path) -> None:
     write_video(tmp_path / "v.mp4", numbered(5), 10)
     (tmp_path / ".full.mp4.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="space"):
@@ -119,7 +119,7 @@ def test_a_full_disk_is_an_os_error_and_leaves_nothing_behind(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["v.mp4"]
 
 
-def test_videos_of_other_size_or_rate_are_not_joined(tmp_path: Path) -> None:
+def test_videos_of_different_size_or_rate_are_not_concatenated(tmp_path: Path) -> None:
     write_video(tmp_path / "a.mp4", numbered(5), 10)
     write_video(tmp_path / "b.mp4", numbered(5, size=(64, 64)), 10)
     with pytest.raises(DatasetError, match="differ"):

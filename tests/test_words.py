@@ -1,4 +1,4 @@
-"""README, docs, help and errors speak the field's language: no word that only this project ever used."""
+"""README, docs, help and errors use the field's words, and no words private to this project."""
 
 import ast
 import re
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# What was measured and decided keeps the names under which it was recorded.
-RECORDS = ("docs/results/measured/", "docs/log.md", "docs/decisions/")
-# Private word -> what to say instead.
+# Measurements keep the names under which they were recorded; the list of decisions translates them.
+RECORDS = ("docs/results/measured/", "docs/log.md", "docs/decisions/README.md")
+# Private word -> replacement.
 PRIVATE = {
     r"hindsight": "sub-trajectories",
     r"premise(?!\.json)": "recap check",
@@ -31,7 +31,7 @@ PRIVATE = {
     r"foresees?": "predict",
     r"helping|house": "plain words",
     r"--checkpoint": "POLICY",
-    # Turns of phrase that no engineer would say.
+    # Unusual phrases.
     r"is carried|carri(?:es|ed) (?:out|over)": "executes, transforms",
     r"stands? beside": "is compared with, is listed next to",
     r"looks? alike": "is similar",
@@ -53,12 +53,12 @@ def pages() -> list[Path]:
 
 
 def private(text: str) -> list[str]:
-    """Words of the list; what a link leads to does not count."""
+    """The private words in a text; link targets are ignored."""
     return PATTERN.findall(re.sub(r"\]\([^)]*\)", "]", text))
 
 
 def messages(file: Path) -> Iterator[tuple[int, str]]:
-    """What the errors of a module say."""
+    """The lines and texts of a module's error messages."""
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Raise) and node.exc is not None:
             for part in ast.walk(node.exc):
@@ -68,7 +68,7 @@ def messages(file: Path) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_have_no_private_words(page: Path) -> None:
-    """The pages of docs/reference are the commands' own help."""
+    """This covers the commands' help too, as docs/reference is generated from it."""
     found = [
         f"{number}: {words}"
         for number, line in enumerate(page.read_text("utf-8").splitlines(), 1)
@@ -88,6 +88,6 @@ def test_errors_have_no_private_words(folder: str) -> None:
     assert not found, f"say it in the field's words: {found}"
 
 
-def test_a_private_word_would_be_noticed() -> None:
+def test_a_private_word_would_be_found() -> None:
     assert private("replay with hindsight") == ["hindsight"]
     assert private("[load tests](crowd.md), warehouse") == []

@@ -1,4 +1,4 @@
-"""Work spread over processes."""
+"""Work distributed over processes."""
 
 import os
 import signal

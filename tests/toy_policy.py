@@ -1,4 +1,4 @@
-"""A tiny untrained policy, moments to try it on, and demonstrations small enough to train it in a test."""
+"""A tiny untrained policy, inputs for it, and demonstrations small enough to train it in a test."""
 
 from dataclasses import replace
 from functools import cache
@@ -29,19 +29,19 @@ ANGLE = np.pi / 4
 
 
 def toy_config(**changes: Any) -> PolicyConfig:
-    """PushT in the block's frame, images of 16 px and the smallest network."""
+    """Push-T in the block's frame, with 16 px images and the smallest network."""
     image = replace(TOP_DOWN, size=16)
     base = PolicyConfig(PUSHT, "pusht-object", canonical=True, relative=False, image=image, network=TINY)
     return replace(base, **changes)
 
 
 def in_world(name: str = "world") -> dict[str, Any]:
-    """Changes that make it a policy of the world's frame: `world` or `world-oracle`."""
+    """Changes for a policy in the world's frame: `world` or `world-oracle`."""
     return {"retrieval_name": f"pusht-{name}", "canonical": False}
 
 
 def toy_statistics(config: PolicyConfig) -> Statistics:
-    """As if every number spread by 50 px around 0."""
+    """Statistics with mean 0 and a standard deviation of 50 px for every number."""
     widths = {slot.name: slot.width for slot in build_layout(config).vectors}
     return Statistics(
         {name: np.zeros(width, np.float32) for name, width in widths.items()},
@@ -50,25 +50,25 @@ def toy_statistics(config: PolicyConfig) -> Statistics:
 
 
 def toy_stamp(name: str = "pusht-object") -> RetrievalStamp:
-    """Of the retrieval of that name."""
+    """The stamp of the named retrieval."""
     describer, retrieval = find_retrieval(name)
     return RetrievalStamp(name, describer.fingerprint, retrieval.metric_fingerprint, dict(retrieval.scales))
 
 
 def toy_retrieval(config: PolicyConfig) -> RetrievalConfig:
-    """How a policy of that config is given its chunks."""
+    """The retrieval configuration for a policy of that config."""
     return replace(find_retrieval(config.retrieval_name, config.robot)[1], chunk_size=config.chunk_size)
 
 
 @cache
 def toy_encoder() -> FrameEncoder:
-    """A small autoencoder with fresh weights."""
+    """A small untrained autoencoder."""
     torch.manual_seed(0)
     return FrameEncoder(build_autoencoder(base_dim=8).eval().requires_grad_(False))
 
 
 def toy_policy(config: PolicyConfig | None = None, seed: int = 0) -> TrainedPolicy:
-    """With fresh weights."""
+    """An untrained policy."""
     config = config or toy_config()
     torch.manual_seed(seed)
     encoder = toy_encoder() if config.sees else None
@@ -78,12 +78,12 @@ def toy_policy(config: PolicyConfig | None = None, seed: int = 0) -> TrainedPoli
 
 
 def drawn(episode: Episode) -> Episode:
-    """With its camera frames."""
+    """The episode with rendered camera frames."""
     return replace(episode, images={"top": RenderedFrames(episode, 96)})
 
 
 def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Conditioning]]:
-    """n different moments, each with another retrieved chunk."""
+    """n different observations, each with its own retrieved chunk."""
     config = policy.config
     retrieval = toy_retrieval(config)
     observations, given = [], []
@@ -101,13 +101,13 @@ def moments(policy: TrainedPolicy, n: int) -> tuple[list[Observation], list[Cond
 
 
 def nothing_retrieved(observation: Observation, config: PolicyConfig) -> Conditioning:
-    """The same moment with an empty pool."""
+    """The conditioning of the observation with an empty pool."""
     query = Moment.of([observation])
     return build_conditioning(MemoryView([]), [], query, 0, toy_retrieval(config), config.robot)
 
 
 def random_batch(model: WorldActionModel, n: int, seed: int = 0) -> Batch:
-    """Noise in every slot, all present."""
+    """A batch of noise with every slot present."""
     draw = torch.Generator().manual_seed(seed)
     values = {s.name: torch.randn(n, *model.shape(s), generator=draw) for s in model.layout.slots}
     present = torch.ones(n, len(model.layout.slots), dtype=torch.bool)
@@ -115,7 +115,7 @@ def random_batch(model: WorldActionModel, n: int, seed: int = 0) -> Batch:
 
 
 def demonstrations(embodiment: str, seeds: range, n: int = 12) -> list[Episode]:
-    """Half of goal -45°, half of +45°; equal seeds are equal scenes."""
+    """Half with goal -45° and half with +45°; equal seeds are equal scenes."""
     episodes = []
     for seed in seeds:
         wander = random_episode(f"{embodiment}-{seed}", seed, n)
@@ -124,19 +124,19 @@ def demonstrations(embodiment: str, seeds: range, n: int = 12) -> list[Episode]:
 
 
 def towards(episode: Episode, sign: int) -> Episode:
-    """The same with the goal at 45° to that side."""
+    """The episode with its goal at 45° to that side."""
     goal = np.array([256, 256, sign * ANGLE], np.float32)
     return replace(episode, goal=goal, attributes={**episode.attributes, "goal_angle": sign * 45.0})
 
 
 def write_demonstrations(folder: Path, n_target: int = 6, n_pool: int = 6) -> tuple[str, str]:
-    """Target and pool as packed files, drawn when they are looked at; every second scene has a twin."""
+    """Writes target and pool as packed files, rendered on access; every second target scene has a twin."""
     for name, embodiment, seeds in (
         ("target", "triangle", range(n_target)),
         ("pool", "disc", range(0, 2 * n_pool, 2)),
     ):
         episodes = demonstrations(embodiment, seeds)
-        if name == "pool":  # of both goals, though its scenes are the even ones
+        if name == "pool":  # both goals, although all its scenes are even
             episodes = [towards(e, (-1) ** i) for i, e in enumerate(episodes)]
         write_packed(MemoryPool(episodes).view(), folder / f"{name}.safetensors")
     return str(folder / "target.safetensors"), str(folder / "pool.safetensors")

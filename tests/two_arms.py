@@ -1,4 +1,4 @@
-"""Made demonstrations of two arms: the left one puts a can in a box, or lifts a pot with the right one."""
+"""Synthetic two-arm demonstrations: the left arm puts a can in a box, or both arms lift a pot."""
 
 from itertools import pairwise
 
@@ -14,18 +14,18 @@ STEPS = 15
 
 
 def yaw(angle: float) -> F64:
-    """A turn about z."""
+    """A rotation about z."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 
 
 def pose(x: float, y: float, z: float = 0.05, angle: float = 0.0) -> F64:
-    """An object that stands on the table, turned about z."""
+    """The pose of an object on the table, rotated about z."""
     return np.array([x, y, z, np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2)])
 
 
 def moved(g_angle: float, shift: F64, poses: F64) -> F64:
-    """Poses (…, 7) after a turn about the world's z and a shift."""
+    """Poses (…, 7) after a rotation about the world's z and a translation."""
     out = np.array(poses, np.float64)
     out[..., :3] = out[..., :3] @ yaw(g_angle).T + shift
     out[..., 3:] = matrix_to_quaternion(yaw(g_angle) @ quaternion_to_matrix(out[..., 3:]))
@@ -38,7 +38,7 @@ def _path(corners: list[F64]) -> F64:
 
 
 def place_in_box(can: F64, box: F64, name: str = "demo", start: F64 | None = None) -> Episode:
-    """Reach above the can, take it, carry it above the box, let go, rise; the right arm rests."""
+    """Reach above the can, grasp it, move it above the box, release it, rise; the right arm rests."""
     a, b = can[:3], box[:3] + np.array([0.0, 0.0, 0.05])
     home = HOME["left"] if start is None else start
     path = _path([home, a + HOVER, a, a, a + HOVER, b + HOVER, b, b, b + HOVER])
@@ -53,7 +53,7 @@ def place_in_box(can: F64, box: F64, name: str = "demo", start: F64 | None = Non
 
 
 def lift_pot(pot: F64, name: str = "lift") -> Episode:
-    """Both arms take the pot's handles, which stand out along its x, and lift it."""
+    """Both arms grasp the pot's handles, along its x axis, and lift it."""
     turn, sides = quaternion_to_matrix(pot[3:]), {}
     for side, sign in (("left", -1), ("right", 1)):
         grip = pot[:3] + turn @ [sign * 0.15, 0.0, 0.0]

@@ -1,4 +1,4 @@
-"""Which policies the apps can use: both are PushT's own."""
+"""Check that a policy drives PushT, which demo and studio use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from recap_worlds.pusht.robot import PUSHT
 
 
 def refuse_other_robot(policy: str, robot: RobotSpec) -> None:
-    """Raise an InputError where a policy drives something else than PushT's pusher."""
+    """Raise an InputError if a policy drives another robot than PushT's pusher."""
     why = difference(PUSHT, robot)
     if why is not None:
         raise InputError(f"policy '{policy}' is not for PushT: {why}; give another --policy")

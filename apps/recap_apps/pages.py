@@ -1,4 +1,4 @@
-"""Pages that need nothing but themselves: one look for all of them, light and dark, wide and narrow."""
+"""Self-contained HTML pages with a common style: light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIME = {".png": "image/png", ".mp4": "video/mp4", ".svg": "image/svg+xml"}
 
 
 def document(title: str, body: str, style: str = "") -> str:
-    """A whole page; `body` is HTML already, `title` is not."""
+    """A whole page; `body` is HTML, `title` is plain text."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -37,14 +37,14 @@ def table(
     name: str = "",
     marks: Sequence[str] = (),
 ) -> str:
-    """Columns and rows of plain text, in a box that scrolls where the screen is narrow.
+    """Columns and rows of plain text, in a box that scrolls on narrow screens.
 
-    What follows a line's end in a cell is written small below it.
+    Text after a line break in a cell is shown small below it.
 
     Args:
-        caption: what it shows, for all readers.
-        name: an id to find it by.
-        marks: a class a row, such as `paper` for numbers of the paper.
+        caption: the table's caption, also for screen readers.
+        name: the table's HTML id.
+        marks: a CSS class per row, such as `paper` for numbers of the paper.
     """
     columns = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     lines = []
@@ -53,7 +53,7 @@ def table(
         cells = "".join(f"<td>{_cell(cell)}</td>" for cell in row[1:])
         lines.append(f'<tr{mark}><th scope="row">{_cell(row[0])}</th>{cells}</tr>')
     number = f' id="{escape(name)}"' if name else ""
-    # Above the box and not inside the table, so that it stays in view when the table is scrolled.
+    # Above the box, not inside the table, so that it stays visible while the table scrolls.
     label = f'<p class="caption">{escape(caption)}</p>' if caption else ""
     scroll = f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption or "table")}">'
     named = f' aria-label="{escape(caption)}"' if caption else ""
@@ -69,7 +69,7 @@ def _cell(text: str) -> str:
 
 
 def data_uri(file: Path) -> str:
-    """The file itself, as an address."""
+    """The file's content as a data URI."""
     if file.suffix not in MIME:
         raise InputError(f"cannot put {file.name} into a page: use {', '.join(MIME)}")
     return f"data:{MIME[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"

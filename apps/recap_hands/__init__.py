@@ -1,1 +1,1 @@
-"""Hands of people as demonstrations: films lifted to tool poses, and published recordings imported."""
+"""Human hands as demonstrations: tool poses from films, and importers of published recordings."""

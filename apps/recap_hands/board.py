@@ -1,4 +1,4 @@
-"""A calibration board of squares and AprilTags: to print, and to find in images."""
+"""A calibration board of squares and AprilTags, to print and to detect in images."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from recap.errors import InputError
 from recap.types import F64, U8
 
 POINTS_A_METRE = 72 / 0.0254  # of a PDF
-PAGE = (297 / 1000, 210 / 1000)  # A4 on its side, m
-LEAST_CORNERS = 8  # of a view that counts
+PAGE = (297 / 1000, 210 / 1000)  # A4 landscape, m
+LEAST_CORNERS = 8  # of a usable view
 
 
 @dataclass(frozen=True)
 class Board:
     """A ChArUco board of tags 36h11.
 
-    Its frame has the origin in the lower left corner of the squares, x right, y up the page, z out of it.
+    Its frame has its origin at the lower left corner of the squares, x right, y up the page, z out of it.
 
     Args:
-        squares: across and down.
+        squares: number across and down.
         square: m, side of a square.
         tag: m, side of a tag's black border.
     """
@@ -37,7 +37,7 @@ class Board:
 
     @property
     def opencv(self) -> Any:
-        """The same for OpenCV."""
+        """The same board in OpenCV."""
         import cv2
 
         tags = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_APRILTAG_36h11)
@@ -48,12 +48,12 @@ class Board:
         return self.squares[1] * self.square
 
     def corners(self) -> F64:
-        """(n, 3): inner corners of the squares in the board's frame, by their number."""
+        """(n, 3): inner corners of the squares in the board's frame, in OpenCV's order."""
         points = np.array(self.opencv.getChessboardCorners(), np.float64)  # OpenCV's y goes down the page
         return np.column_stack([points[:, 0], self.height - points[:, 1], -points[:, 2]])
 
     def find(self, image: U8) -> tuple[F64, F64]:
-        """Corners (k, 3) in the board's frame and where an RGB image shows them (k, 2); none: k is 0."""
+        """Corners in an RGB image: (k, 3) in the board's frame and (k, 2) pixels; k is 0 without a board."""
         import cv2
 
         parameters = cv2.aruco.DetectorParameters()
@@ -66,7 +66,7 @@ class Board:
         return self.corners()[numbers.ravel()], pixels.reshape(-1, 2).astype(np.float64)
 
     def black(self) -> list[tuple[float, float, float, float]]:
-        """Rectangles x, y, width, height in the board's frame that are black."""
+        """The black rectangles x, y, width, height in the board's frame."""
         import cv2
 
         found = [np.array(quad, np.float64) for quad in self.opencv.getObjPoints()]
@@ -89,13 +89,13 @@ class Board:
         return out
 
     def pdf(self) -> bytes:
-        """One A4 page in true size; print it at 100 %, and measure a square."""
+        """One A4 page in true size; it must be printed at 100 %."""
         width = self.squares[0] * self.square
         if width > PAGE[0] - 0.01 or self.height > PAGE[1] - 0.02:
             raise InputError(f"{1000 * width:.0f} x {1000 * self.height:.0f} mm do not fit on A4: give less")
         left, low = (PAGE[0] - width) / 2, (PAGE[1] - self.height) / 2
         k = POINTS_A_METRE
-        grown = 0.02  # points, so that neighbours leave no hairline
+        grown = 0.02  # points; avoids hairlines between neighbours
         drawing = ["0 g"]
         for x, y, wide, high in self.black():
             drawing.append(
@@ -109,7 +109,7 @@ class Board:
         return _one_page("\n".join(drawing).encode(), PAGE[0] * k, PAGE[1] * k)
 
     def image(self, px: int) -> U8:
-        """Grey (h, w): the board with `px` pixels a square, a white border of half a square around it."""
+        """Grey (h, w): the board with `px` pixels per square and a white border of half a square."""
         scale, border = px / self.square, px // 2
         wide, high = (n * px + 2 * border for n in self.squares)
         out = np.full((high, wide), 255, np.uint8)

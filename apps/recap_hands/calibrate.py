@@ -1,4 +1,4 @@
-"""A camera's lens from views of a board; where it stands by a board on the table, or by a robot's moves."""
+"""Camera intrinsics from views of a board; camera pose from a board on a table, or from a robot's poses."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from recap_hands.camera import Camera, pose7
 
 LEAST_VIEWS = 5
 LEAST_TILT_DEG = (
-    10.0  # between the most different views; less does not tell the focal length from the distance
+    10.0  # between the most different views; with less, focal length and distance cannot be separated
 )
 WORST_PX = 2.0  # at 640 px of width
-LEAST_TURN_DEG = 5.0  # between two poses of a robot that count
+LEAST_TURN_DEG = 5.0  # between two robot poses that are used
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class View:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A camera and the views that it was made of."""
+    """A camera, and the views that it was calibrated with."""
 
     camera: Camera
     views: tuple[View, ...]
@@ -42,7 +42,7 @@ class Calibrated:
 
 
 def find_views(images: Sequence[tuple[str, U8]], board: Board) -> tuple[View, ...]:
-    """Those of the images that show enough of the board."""
+    """The images that show enough of the board."""
     found = []
     for name, image in images:
         corners, pixels = board.find(image)
@@ -52,7 +52,7 @@ def find_views(images: Sequence[tuple[str, U8]], board: Board) -> tuple[View, ..
 
 
 def calibrate(views: Sequence[View], size: tuple[int, int]) -> Calibrated:
-    """The lens that shows the board as the views do; it stands at the origin.
+    """Camera intrinsics from the views; the camera's pose is the origin.
 
     Args:
         size: height, width of the images.
@@ -91,7 +91,7 @@ def calibrate(views: Sequence[View], size: tuple[int, int]) -> Calibrated:
 
 
 def board_in_camera(camera: Camera, view: View) -> F64:
-    """(4, 4) of a view with a lens that is known."""
+    """The board's pose (4, 4) in one view, for known intrinsics."""
     import cv2
 
     bent = np.array(camera.distortion or (0.0,) * 4)
@@ -101,18 +101,18 @@ def board_in_camera(camera: Camera, view: View) -> F64:
 
 
 def standing_at(camera: Camera, pose: NDArray[Any]) -> Camera:
-    """The camera at a pose (4, 4)."""
+    """The camera with its pose set to (4, 4)."""
     return replace(camera, at=pose7(pose[:3, :3], pose[:3, 3]))
 
 
 def hand_eye(robot: NDArray[Any], boards: NDArray[Any], carries: str) -> tuple[F64, float, float]:
-    """Where a camera is by the moves of a robot's tool; and how far the moves disagree, mm and degrees.
+    """The camera's pose from a robot's tool poses, and the disagreement of the poses in mm and degrees.
 
     Args:
         robot: (n, 4, 4) poses of the tool in the robot's frame.
-        boards: (n, 4, 4) the board in the camera's frame, at the same moments.
-        carries: `board`: the tool holds the board and the camera's pose in the robot's frame is found;
-            `camera`: the camera is on the tool, and its pose in the tool's frame is found.
+        boards: (n, 4, 4) the board in the camera's frame, at the same times.
+        carries: `board`: the tool holds the board, and the result is the camera's pose in the robot's frame;
+            `camera`: the tool holds the camera, and the result is the camera's pose in the tool's frame.
     """
     inverse = np.linalg.inv(robot) if carries == "camera" else robot
     first: list[F64] = []
@@ -136,7 +136,7 @@ def hand_eye(robot: NDArray[Any], boards: NDArray[Any], carries: str) -> tuple[F
     rows = (a[:, :3, :3] - np.eye(3)).reshape(-1, 3)
     right = (b[:, :3, 3] @ turn.T - a[:, :3, 3]).reshape(-1)
     found = _matrix(turn, np.linalg.lstsq(rows, right, rcond=None)[0])
-    # What is fixed: the board in the tool, or in the robot's frame. How far its poses disagree is the error.
+    # The board is fixed in the tool's or the robot's frame. The variation of its pose there is the error.
     fixed = np.stack(
         [
             np.linalg.inv(r) @ found @ c if carries == "board" else r @ found @ c
@@ -150,7 +150,7 @@ def hand_eye(robot: NDArray[Any], boards: NDArray[Any], carries: str) -> tuple[F
 
 
 def drawn(image: U8, camera: Camera, view: View, board_pose: NDArray[Any]) -> U8:
-    """A view with found corners (circles), where they should be (crosses) and the board's axes."""
+    """A view with detected corners (circles), reprojected corners (crosses) and the board's axes."""
     import cv2
 
     out = image.copy()
@@ -193,7 +193,7 @@ def _angle(turn: NDArray[Any]) -> float:
 
 
 def _spread(moves: Sequence[F64]) -> float:
-    """How much the axes of turns differ: 0 where all are along one line."""
+    """How much the rotation axes differ: 0 if all are parallel."""
     axes = np.stack([_log(move[:3, :3]) for move in moves])
     strengths = np.linalg.svd(axes / np.linalg.norm(axes, axis=1, keepdims=True), compute_uv=False)
     return float(strengths[1] / strengths[0])

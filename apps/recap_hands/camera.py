@@ -1,4 +1,4 @@
-"""Calibrated cameras: where a point is seen, and where points are that one or more cameras see."""
+"""Calibrated cameras: projection of points, and triangulation by several cameras."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from recap.geometry3 import matrix_to_quaternion, quaternion_to_matrix
 from recap.types import F64
 
 ORIGIN = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
-REFINEMENTS = 5  # of a triangulated point; two or three settle it
+REFINEMENTS = 5  # of a triangulated point; two or three are enough
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A calibrated camera, in the words of a robot's description.
+    """A calibrated camera, as in a robot's description.
 
     Args:
         size: height, width of its images.
-        intrinsics: fx, fy, cx, cy in pixels of an image of that size.
-        distortion: k1, k2, p1, p2, k3 as OpenCV has them; none: a pinhole.
-        at: x, y, z, qw, qx, qy, qz: where it stands, looking along its z axis, y down.
-        error_px: root mean square of the reprojection when it was calibrated.
+        intrinsics: fx, fy, cx, cy in pixels at that size.
+        distortion: k1, k2, p1, p2, k3 as in OpenCV; none: a pinhole camera.
+        at: x, y, z, qw, qx, qy, qz: its pose, looking along its z axis, y down.
+        error_px: root mean square reprojection error of the calibration.
     """
 
     size: tuple[int, int]
@@ -54,7 +54,7 @@ class Camera:
 
     @property
     def rotation(self) -> F64:
-        """(3, 3): from the camera's frame to the world's."""
+        """(3, 3): rotation from the camera's frame to the world's."""
         return quaternion_to_matrix(np.array(self.at[3:]))
 
     @property
@@ -63,15 +63,15 @@ class Camera:
         return np.array(self.at[:3], np.float64)
 
     def seen_from(self, points: NDArray[Any]) -> F64:
-        """Points (..., 3) of the world in the camera's frame."""
+        """World points (..., 3) in the camera's frame."""
         return np.asarray((np.asarray(points, np.float64) - self.position) @ self.rotation)
 
     def to_world(self, points: NDArray[Any]) -> F64:
-        """Points (..., 3) of the camera's frame in the world."""
+        """Points (..., 3) in the camera's frame in the world."""
         return np.asarray(np.asarray(points, np.float64) @ self.rotation.T + self.position)
 
     def project(self, points: NDArray[Any]) -> F64:
-        """Where points (..., 3) of the world are seen: (..., 2) pixels; not a number behind the camera."""
+        """Pixels (..., 2) of world points (..., 3); nan for points behind the camera."""
         import cv2
 
         here = self.seen_from(points)
@@ -84,7 +84,7 @@ class Camera:
         return out.reshape(*here.shape[:-1], 2)
 
     def rays(self, pixels: NDArray[Any]) -> F64:
-        """Pixels (..., 2) without distortion, as x / z and y / z in the camera's frame."""
+        """Pixels (..., 2) without distortion: x / z and y / z in the camera's frame."""
         import cv2
 
         pixels = np.asarray(pixels, np.float64)
@@ -97,7 +97,7 @@ class Camera:
         return out.reshape(pixels.shape)
 
     def for_size(self, height: int, width: int, what: str) -> Camera:
-        """The same camera for images of another size of equal shape; another shape is refused."""
+        """The camera for images of another size and equal aspect ratio; another ratio is an error."""
         high, wide = self.size
         if (height, width) == self.size:
             return self
@@ -110,7 +110,7 @@ class Camera:
             )
         scale = width / wide
         fx, fy, cx, cy = self.intrinsics
-        # The centre of the first pixel is at 0, so that its corner is what stays.
+        # Pixel centres are at integers, so the corner of the image stays at -0.5.
         moved = (fx * scale, fy * scale, (cx + 0.5) * scale - 0.5, (cy + 0.5) * scale - 0.5)
         return replace(self, size=(height, width), intrinsics=moved)
 
@@ -120,11 +120,11 @@ class Calibration:
     """The content of `calibration.yaml`."""
 
     cameras: Mapping[str, Camera] = field(default_factory=dict)
-    frame: str = "board"  # whose frame `at` is in: board, table, robot or camera
+    frame: str = "board"  # frame of `at`: board, table, robot or camera
 
 
 def load_calibration(path: Path) -> Calibration:
-    """What `recap calibrate` wrote."""
+    """Read the file that `recap calibrate` wrote."""
     found = configs.read(Calibration, configs.load_file(path), str(path))
     if not found.cameras:
         raise InputError(f"{path} has no cameras: run recap calibrate", code="hands.camera")
@@ -137,10 +137,10 @@ def pose7(rotation: NDArray[Any], position: NDArray[Any]) -> tuple[float, ...]:
 
 
 def triangulate(cameras: Sequence[Camera], pixels: NDArray[Any]) -> tuple[F64, F64]:
-    """Points (n, 3) that cameras see at pixels (c, n, 2), and their root mean square reprojection (n,), px.
+    """Points (n, 3) from pixels (c, n, 2), and their root mean square reprojection error (n,) in px.
 
-    The linear solution is refined to the least reprojection error. Pixels that are not numbers are not seen;
-    of a point that fewer than two cameras see both results are not numbers.
+    The linear solution is refined to the least reprojection error. A nan pixel is not seen. Points that fewer
+    than two cameras see are nan in both results.
     """
     rays = np.stack([camera.rays(seen) for camera, seen in zip(cameras, pixels, strict=True)])
     focal = np.array([np.mean(camera.intrinsics[:2]) for camera in cameras])
@@ -174,8 +174,8 @@ def triangulate(cameras: Sequence[Camera], pixels: NDArray[Any]) -> tuple[F64, F
 
 
 def _least_squares(rows: F64, right: F64) -> F64:
-    """For each of m points the x (3,) of least |rows x - right|; rows are (c, m, 2, 3)."""
+    """Minimise |rows x - right| over x (3,) for each of m points; rows are (c, m, 2, 3)."""
     left = np.einsum("cmki,cmkj->mij", rows, rows)
-    left += (1e-12 * np.trace(left, axis1=1, axis2=2) + 1e-12)[:, None, None] * np.eye(3)  # of parallel rays
+    left += (1e-12 * np.trace(left, axis1=1, axis2=2) + 1e-12)[:, None, None] * np.eye(3)  # for parallel rays
     values = np.einsum("cmki,cmk->mi", rows, right)
     return np.asarray(np.linalg.solve(left, values[..., None])[..., 0])

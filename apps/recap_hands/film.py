@@ -1,4 +1,4 @@
-"""Films as people make them: portrait, 4K, of changing rate, cut off; frame by frame with their times."""
+"""Reads films of any kind (portrait, 4K, variable rate, cut off) frame by frame with times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recap.run_directory import whole_file
 from recap.types import U8
 from recap_hands.landmarks import Landmarks
 
-LOST_S = 0.5  # that the end of a film may lack
-LONG_SIDE = 1280  # larger frames are made smaller before anything looks at them: 4K has nothing more to say
+LOST_S = 0.5  # missing at the end of a film that is still accepted
+LONG_SIDE = 1280  # larger frames are scaled down first: 4K adds no information
 
 
 def film_frames(path: Path, long_side: int = LONG_SIDE) -> Iterator[tuple[float, U8]]:
-    """Times from 0 and upright RGB frames of at most `long_side` px; one that ends early is refused."""
+    """Times from 0 and upright RGB frames of at most `long_side` px; a film that ends early is an error."""
     if not path.is_file():
         raise InputError(f"{path} does not exist: give a film", code="hands.film")
     try:
@@ -35,7 +35,7 @@ def film_frames(path: Path, long_side: int = LONG_SIDE) -> Iterator[tuple[float,
             for frame in container.decode(stream):
                 now = float(frame.time or 0.0)
                 first = now if first is None else first
-                if now - first <= last:  # a time that stands twice
+                if now - first <= last:  # a repeated time
                     continue
                 last = now - first
                 yield last, _upright(frame, long_side)
@@ -52,14 +52,14 @@ def film_frames(path: Path, long_side: int = LONG_SIDE) -> Iterator[tuple[float,
 
 
 def refuse_other_film(path: Path, found: Landmarks, file: Path) -> None:
-    """Landmarks that an estimator found in another film than this one: one line."""
+    """Raise an error of one line if the landmarks are of another film than this one."""
     times, shape = [], (1, 1)
     for now, image in film_frames(path, 160):
         times.append(now)
         shape = image.shape[:2]
     n, seconds, step = len(found.times), float(found.times[-1]), float(np.median(np.diff(found.times)))
     near = (
-        abs(n - len(times)) <= max(2, 0.01 * n)  # readers differ about the last frames
+        abs(n - len(times)) <= max(2, 0.01 * n)  # readers differ in the last frames
         and abs(seconds - times[-1]) <= max(2 * step, 0.01 * seconds)
     )
     if not near:
@@ -80,16 +80,16 @@ def refuse_other_film(path: Path, found: Landmarks, file: Path) -> None:
 def record_webcam(
     number: int, out: Path, seconds: float, show: Callable[[U8], bool] = lambda image: True
 ) -> Path:
-    """Film by a webcam for so long, or until Ctrl-C; frames keep the times at which they came.
+    """Film with a webcam for some seconds, or until Ctrl-C; frames keep their arrival times.
 
     Args:
-        show: is given each image, in OpenCV's order of colours, and says whether to go on.
+        show: called with each image, in OpenCV's order of colours; returns whether to continue.
     """
     import cv2
 
     if out.exists():
         raise InputError(f"{out} is there already: lift it, or give another --out", code="hands.out")
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a missing webcam is said below
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # a missing webcam is reported below
     webcam = cv2.VideoCapture(number)
     if not webcam.isOpened():
         raise InputError(f"there is no webcam {number}: give another number, or a film", code="hands.film")
@@ -124,7 +124,7 @@ def record_webcam(
 
 
 def _upright(frame: av.VideoFrame, long_side: int) -> U8:
-    """As a player shows it: phones film sideways and say by how much to turn."""
+    """The frame as a player shows it: phones film sideways and store the rotation."""
     share = min(1.0, long_side / max(frame.width, frame.height))
     wide, high = (2 * max(1, round(n * share / 2)) for n in (frame.width, frame.height))
     image = frame.reformat(width=wide, height=high, format="rgb24").to_ndarray()

@@ -26,14 +26,14 @@ from recap_hands.tool import N_LANDMARKS
 
 FINGERS = ("Thumb", "IndexFinger", "MiddleFinger", "RingFinger", "LittleFinger")
 JOINTS = ("Knuckle", "IntermediateBase", "IntermediateTip", "Tip")
-# UmeTrack and Aria have tips first, then the wrist, and the middle of the palm last: it stands for the base
-# of the thumb, which they lack; both are fixed in the palm.
+# UmeTrack and Aria have tips first, then the wrist, and the middle of the palm last. It replaces the base
+# of the thumb, which they do not have; both are fixed in the palm.
 TIPS_FIRST = [5, 20, 6, 7, 0, 8, 9, 10, 1, 11, 12, 13, 2, 14, 15, 16, 3, 17, 18, 19, 4]
-Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])  # turns y upwards into z upwards
+Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])  # rotates y-up into z-up
 
 
 class EgoDexReader(HandsReader):
-    """`task/N.hdf5` with `transforms/*` (t, 4, 4) in ARKit's world, m, y up; `N.mp4` beside it; 30 Hz."""
+    """`task/N.hdf5` with `transforms/*` (t, 4, 4) in ARKit's world, m, y up; `N.mp4` next to it; 30 Hz."""
 
     name = "egodex"
 
@@ -64,7 +64,7 @@ class EgoDexReader(HandsReader):
         return Recording(np.arange(n) / 30, hands, "", images)
 
     def task(self, file: Path, recording: Recording) -> str:
-        """A task that can be done both ways has two descriptions, and says which is meant."""
+        """Some tasks have two descriptions, and a field that says which is meant."""
         names = ("llm_description", "llm_description2", "which_llm_description")
         one, two, which = hdf5.read_texts(file, [("/", name) for name in names])
         return (two if which == "2" else one) or ""
@@ -81,15 +81,15 @@ def _egodex_hand(file: Any, side: str) -> Hand:
     frames = [hdf5.read_numbers(file, f"transforms/{name}").reshape(-1, 4, 4) for name in names]
     points = np.stack([frame[:, :3, 3] for frame in frames], axis=1) @ Y_UP.T
     key = f"confidences/{side}Hand"
-    if hdf5.has(file, key):  # 0: ARKit made it up
+    if hdf5.has(file, key):  # 0: a guess of ARKit, not observed
         points[hdf5.read_numbers(file, key).reshape(-1) <= 0] = np.nan
     return hand_of(points)
 
 
 class Hot3dReader(HandsReader):
-    """`umetrack_hand_pose_trajectory.jsonl` with its hand's profile, or MANO's wrists; world of the headset.
+    """`umetrack_hand_pose_trajectory.jsonl` with its hand's profile, or MANO's wrists; headset's world.
 
-    Of MANO only the wrist is read, for its model may not be passed on: the gripper then stays open.
+    Only MANO's wrist is read, because its model may not be redistributed. The gripper then stays open.
     """
 
     name = "hot3d"
@@ -129,7 +129,7 @@ class Hot3dReader(HandsReader):
 
 
 def _wrist(pose: Mapping[str, Any]) -> F64:
-    """(4, 4) of `{t_xyz, q_wxyz}`, w first."""
+    """(4, 4) pose from `{t_xyz, q_wxyz}`."""
     out = np.eye(4)
     out[:3, :3] = quaternion_to_matrix(np.array(pose["wrist_xform"]["q_wxyz"], np.float64))
     out[:3, 3] = pose["wrist_xform"]["t_xyz"]
@@ -138,7 +138,7 @@ def _wrist(pose: Mapping[str, Any]) -> F64:
 
 @dataclass(frozen=True)
 class UmeTrack:
-    """The left hand of a person: four joints a finger, 21 landmarks that are skinned to 17 frames."""
+    """A person's left hand: four joints per finger, 21 landmarks that are skinned to 17 frames."""
 
     axes: F64  # (20, 3)
     rests: F64  # (20, 3) m
@@ -147,8 +147,8 @@ class UmeTrack:
 
     @classmethod
     def load(cls, path: Path) -> UmeTrack:
-        """From the `hand_model` of a profile, whose lengths are in mm."""
-        check_size(path.name, (), path.stat().st_size, MAX_ARRAY_BYTES)  # it may hold a mesh
+        """Read the `hand_model` of a profile, with lengths in mm."""
+        check_size(path.name, (), path.stat().st_size, MAX_ARRAY_BYTES)  # it may contain a mesh
         model = json.loads(path.read_text("utf-8"))["hand_model"]
         bones = np.array(model["landmark_rest_bone_indices"], int).reshape(N_LANDMARKS, -1)
         shares = np.array(model["landmark_rest_bone_weights"], np.float64).reshape(N_LANDMARKS, -1)
@@ -161,7 +161,7 @@ class UmeTrack:
         return cls(axes, rests / 1000, np.array(model["landmark_rest_positions"], np.float64) / 1000, weights)
 
     def landmarks(self, angles: F64, wrist: F64, side: str) -> F64:
-        """(21, 3) in our order; a right hand is the left one with its x mirrored."""
+        """(21, 3) in our order; a right hand is the left one with mirrored x."""
         wrist = wrist * np.array([-1.0, 1, 1, 1]) if side == "right" else wrist
         frames = [wrist, wrist]
         for finger in range(5):
@@ -211,7 +211,7 @@ class H2oReader(HandsReader):
 
 
 class EgoVerseReader(HandsReader):
-    """A Zarr v3 store an episode: `{side}.obs_keypoints` (t, 63) or `obs_ee_pose`, xyz and wxyz; padded."""
+    """One Zarr v3 store per episode: `{side}.obs_keypoints` (t, 63) or `obs_ee_pose`, xyz wxyz; padded."""
 
     name = "egoverse"
     places = ("zarr.json", "*/zarr.json")
@@ -233,7 +233,7 @@ class EgoVerseReader(HandsReader):
                 raw = embodiment.startswith("aria") and f"{side}.obs_aria_keypoints" not in store
                 points = points[:, TIPS_FIRST] if raw else points
                 bad = (np.abs(points) >= 1e8).any(axis=(1, 2)) | (points == 0).all(axis=(1, 2))
-                points[bad] = np.nan  # 1e9, or zeros: nothing was tracked
+                points[bad] = np.nan  # 1e9 or zeros: not tracked
                 hands[side] = hand_of(points)
             elif f"{side}.obs_ee_pose" in store:
                 pose = _array(store, f"{side}.obs_ee_pose", n)
@@ -255,7 +255,7 @@ def _picture(files: Sequence[Path], number: int) -> U8:
 
 
 def _zarr_picture(store: Path, key: str, number: int) -> U8:
-    """Of an array of JPEG bytes."""
+    """Decode an image of an array of JPEG bytes."""
     with as_dataset_error(store, key):
         return decode_image(bytes(_zarr(store)[key][number : number + 1][0]), key)
 
@@ -271,7 +271,7 @@ def _zarr(path: Path) -> Any:
 
 
 def _array(store: Any, key: str, n: int) -> F64:
-    """The first n rows; what follows is padding."""
+    """The first n rows; the rest is padding."""
     array = store[key]
     check_size(key, array.shape, 8)
     if array.shape[0] < n:

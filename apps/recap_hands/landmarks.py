@@ -1,12 +1,12 @@
-"""What an estimator finds in a film: 21 landmarks a hand and frame; and the file by which others plug in.
+"""Landmarks of hands in a film, 21 per hand and frame, and the file format for other estimators.
 
-`landmarks.npz` has `time_s (t,)` and `size (2,)`, height and width of the film, and for one hand, or with
-`left_` and `right_` in front for two:
+`landmarks.npz` has `time_s (t,)` and `size (2,)`, height and width of the film. It also has the following
+arrays for one hand, or with the prefixes `left_` and `right_` for two:
 
-- `pixels (t, 21, 2)`: x, y in the film; with `shape (t, 21, 3)`, metres about any origin, axes as the
-  camera's (x right, y down, z away), one camera suffices; `pixels` alone serve two and more cameras;
-- or `points (t, 21, 3)`: metres in the camera's frame; or `wrist (t, 4, 4)` with `shape` seen from the wrist;
-- `confidence (t,)`, 0 to 1, where there is one.
+- `pixels (t, 21, 2)`: x, y in the film; together with `shape (t, 21, 3)` (metres about any origin, the
+  camera's axes: x right, y down, z away) one camera is enough; without it two or more are needed;
+- or `points (t, 21, 3)`: metres in the camera's frame; or `wrist (t, 4, 4)` and `shape` in the wrist's frame;
+- `confidence (t,)`, 0 to 1, optional.
 
 Numbers of a frame without a hand are NaN.
 """
@@ -35,39 +35,39 @@ _SHAPES = {
     "wrist": (4, 4),
     "confidence": (),
 }
-_SWAP = 0.5  # of the distance when names are kept: nearer by as much, the names were swapped
-_FORGET_S = 0.5  # after so long a hand may be anywhere
+_SWAP = 0.5  # names are swapped if that reduces the distance below this share
+_FORGET_S = 0.5  # after this time a hand may be anywhere
 
 
 @dataclass(frozen=True)
 class Hand:
-    """One hand of a film; NaN where it was not found."""
+    """One hand of a film; NaN in frames without it."""
 
     pixels: F64  # (t, 21, 2)
-    shape: F64 | None = None  # (t, 21, 3) m, about any origin, axes as the camera's
+    shape: F64 | None = None  # (t, 21, 3) m, about any origin, with the camera's axes
     points: F64 | None = None  # (t, 21, 3) m in the camera's frame
     confidence: F64 | None = None  # (t,)
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """(t,)"""
+        """(t,): frames with the hand."""
         numbers = self.pixels if self.points is None else self.points
         return np.asarray(np.isfinite(numbers[:, WRIST]).all(axis=1))
 
 
 @dataclass(frozen=True)
 class Landmarks:
-    """Hands of a film by side; a single one may be of the side `hand`."""
+    """The hands of a film by side; a single hand may have the side `hand`."""
 
     times: F64  # (t,) s, from 0
     size: tuple[int, int]  # height, width
     hands: Mapping[str, Hand]
     n_swaps: int = 0  # frames in which left and right were exchanged
-    seconds: float = 0.0  # that the estimator took
+    seconds: float = 0.0  # used by the estimator
 
 
 def save_landmarks(path: Path, found: Landmarks) -> None:
-    """Write `landmarks.npz`, whole or not at all."""
+    """Write `landmarks.npz` atomically."""
     from recap.run_directory import whole_file
 
     arrays: dict[str, Any] = {"time_s": found.times, "size": np.array(found.size)}
@@ -82,7 +82,7 @@ def save_landmarks(path: Path, found: Landmarks) -> None:
 
 
 def load_landmarks(path: Path) -> Landmarks:
-    """Read `landmarks.npz`; arrays of another shape are refused by name, pickles never load."""
+    """Read `landmarks.npz`; wrong shapes are errors, and pickles are never loaded."""
     names = {"time_s", "size", *(side + name for side in ("", "left_", "right_") for name in _SHAPES)}
     try:
         arrays = read_npz(path, names)
@@ -121,9 +121,9 @@ def _hand(path: Path, prefix: str, given: Mapping[str, F64], n: int) -> Hand:
 
 
 def without_swaps(found: Landmarks) -> Landmarks:
-    """Left and right named by where they were a frame before, and how many frames that changed.
+    """Names left and right by the hands' positions in the previous frame, and counts the changed frames.
 
-    An estimator names each frame anew. The names that most frames have are kept.
+    An estimator names each frame separately. The names in most frames are kept.
     """
     if set(found.hands) != set(SIDES):
         return found
@@ -133,7 +133,7 @@ def without_swaps(found: Landmarks) -> Landmarks:
     last: list[tuple[float, F64] | None] = [None, None]
     for number, now in enumerate(found.times):
         here = [places[side, number] for side in (0, 1)]
-        cost = [0.0, 0.0]  # names kept, names exchanged
+        cost = [0.0, 0.0]  # names kept, names swapped
         known = False
         for side in (0, 1):
             for way, name in enumerate((side, 1 - side)):
@@ -168,7 +168,7 @@ def _mixed(a: Hand, b: Hand, from_b: NDArray[np.bool_]) -> Hand:
 
 
 def one_hand(found: Landmarks, which: str, name: str = "the film") -> Landmarks:
-    """Only the hand that is asked for: left, right, or one, the only one there is."""
+    """Only the requested hand: left, right, or one (the only hand)."""
     if which != "one":
         hand = found.hands.get(which) or found.hands.get("hand")
         if hand is None or not hand.seen.any():
@@ -184,7 +184,7 @@ def one_hand(found: Landmarks, which: str, name: str = "the film") -> Landmarks:
                 f"{name}: two hands are seen, in {both} of {n} frames: give --hands left, right or both",
                 code="hands.two",
             )
-    if len(counts) == 2:  # one hand, named left and right by turns
+    if len(counts) == 2:  # one hand, alternately named left and right
         left, right = (found.hands[side] for side in SIDES)
         main, other = (left, right) if counts["left"] >= counts["right"] else (right, left)
         hand = _mixed(main, other, ~main.seen & other.seen)
@@ -193,9 +193,9 @@ def one_hand(found: Landmarks, which: str, name: str = "the film") -> Landmarks:
 
 
 def at_times(found: Landmarks, times: NDArray[Any]) -> Landmarks:
-    """The same at other times (n,): between two frames at most two of their steps apart, else not seen.
+    """Interpolates to other times (n,), between frames at most two steps apart; otherwise not seen.
 
-    A film of a fixed rate at its own times comes out as it was.
+    At its own times a film of fixed rate is unchanged.
     """
     old = found.times
     after = np.clip(np.searchsorted(old, times - 1e-6), 0, len(old) - 1)

@@ -1,4 +1,4 @@
-"""From landmarks of films to a tracked demonstration: poses in metres, gaps, grasps, quality, files."""
+"""From landmarks of films to a demonstration: poses in metres, gaps, grasps, quality and files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from recap_hands.tool import ToolPath, bridged, grip_events, openness, snapped, 
 
 @dataclass(frozen=True)
 class LiftedHand:
-    """One hand as a demonstration."""
+    """One hand of a demonstration."""
 
     path: ToolPath
     gripper: F64  # (t,)
@@ -35,18 +35,18 @@ class LiftedHand:
 
 @dataclass(frozen=True)
 class Lifted:
-    """A demonstration by hand, on an even clock."""
+    """A demonstration by hands, at a fixed rate."""
 
     times: F64  # (t,) s of the film
     fps: float  # of the film
     speed: float
     hands: Mapping[str, LiftedHand]
     films: tuple[Landmarks, ...]  # at those times
-    offsets: tuple[float, ...] = (0.0,)  # s by which each shows it later
+    offsets: tuple[float, ...] = (0.0,)  # s by which each film is later
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """(t,): all hands are."""
+        """(t,): frames with all hands."""
         return np.asarray(np.logical_and.reduce([hand.path.seen for hand in self.hands.values()]))
 
 
@@ -57,11 +57,11 @@ def lift(
     names: Sequence[str] = (),
     depth: Sequence[NDArray[Any]] | None = None,
 ) -> Lifted:
-    """A demonstration from what an estimator found in one film, or in several of the same motion.
+    """Make a demonstration from the landmarks of one film, or of several films of the same motion.
 
     Args:
-        names: of the films, for what is said about them.
-        depth: an image a frame of the film, as `from_one_camera` takes them.
+        names: of the films, for error messages.
+        depth: one image per frame of the film, as in `from_one_camera`.
     """
     names = names or ["the film"] * len(films)
     what = names[0]
@@ -77,7 +77,7 @@ def lift(
     times = np.arange(int(np.floor(films[0].times[-1] * fps + 1e-6)) + 1) / fps
     seen = [_wanted(film, settings.hands, name) for film, name in zip(films, names, strict=True)]
     wanted = tuple(seen[0].hands)
-    if settings.hands != "both":  # one camera may name the only hand otherwise
+    if settings.hands != "both":  # one camera may name the only hand differently
         seen = [replace(film, hands={wanted[0]: hand}) for film in seen for hand in film.hands.values()]
     if len(films) > 1:
         for film, name in zip(seen, names, strict=True):
@@ -112,7 +112,7 @@ def lift(
 
 
 def poses_of(lifted: Lifted) -> dict[str, NDArray[Any]]:
-    """The arrays of poses.npz; times are those at the robot's speed."""
+    """The arrays of poses.npz, with times at the robot's speed."""
     arrays: dict[str, NDArray[Any]] = {
         "time_s": lifted.times * lifted.speed,
         "seen": lifted.seen.astype(np.uint8),
@@ -132,7 +132,7 @@ def poses_of(lifted: Lifted) -> dict[str, NDArray[Any]]:
 def write_demonstration(
     out: Path, lifted: Lifted, task: str, film: Path | None, preview: Camera | None = None
 ) -> None:
-    """A folder that `recap pool add` takes, there whole or not at all."""
+    """Write a folder for `recap pool add`, atomically."""
     from recap_hands.preview import draw_preview, film_at
 
     if out.exists():
@@ -150,7 +150,7 @@ def write_demonstration(
 
 
 def report(lifted: Lifted) -> dict[str, Any]:
-    """What `quality.json` has."""
+    """The content of `quality.json`."""
     seconds = lifted.films[0].seconds
     n = max(1, len(lifted.films[0].times))
     return {
@@ -172,7 +172,7 @@ def _json(value: Any) -> Any:
 
 
 def _wanted(film: Landmarks, which: str, name: str) -> Landmarks:
-    """The hands that are asked for, each of which is seen."""
+    """The requested hands; one that is never seen is an error."""
     found = without_swaps(film) if which == "both" else one_hand(film, which, name)
     for side in SIDES if which == "both" else tuple(found.hands):
         if side not in found.hands or not found.hands[side].seen.any():
@@ -191,5 +191,5 @@ def _tool(numbers: Sequence[float]) -> tuple[F64, F64] | None:
 
 
 def stretched(lifted: Lifted, speed: float) -> Lifted:
-    """The same at another speed."""
+    """The same demonstration at another speed."""
     return replace(lifted, speed=speed)

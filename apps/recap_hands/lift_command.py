@@ -153,7 +153,7 @@ def _is_webcam(film: Path) -> bool:
 
 
 def _recorded(film: Path, out: Path, seconds: float, n_hands: int) -> Path:
-    """A film of `webcam:N`, which is shown meanwhile where hands are looked for; any other as it is."""
+    """The film of `webcam:N`, shown live if hands are drawn; other films are returned unchanged."""
     from recap.cli.terminal import say
     from recap_hands.film import record_webcam
     from recap_hands.live import live_view
@@ -227,7 +227,7 @@ def _depth_images(folder: Path, n: int) -> Any:
 
 
 def _speed(text: str, robot: RobotSpec | None, paired: str | None) -> float | None:
-    """None where it is estimated."""
+    """The speed; None if it has to be estimated."""
     from recap.errors import InputError
 
     if text == "auto":
@@ -275,7 +275,7 @@ def _relative(lifted: Lifted, robot: RobotSpec | None, paired: Sequence[Episode]
 
 
 def _lines(lifted: Lifted, found: Sequence[Landmarks], why: str) -> list[str]:
-    """What a person should know of it."""
+    """The result in words."""
     n = len(lifted.times)
     lines = [f"Film: {n} frames at {lifted.fps:g} a second, {n / lifted.fps:.1f} s"]
     seconds = sum(film.seconds for film in found)

@@ -1,4 +1,4 @@
-"""A webcam's image on the screen while it is filmed, with the hands that are found drawn."""
+"""Shows a webcam's image during filming, with the detected hands."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ COLOUR = (255, 160, 40)
 
 @contextmanager
 def live_view(n_hands: int) -> Iterator[Callable[[U8], bool]]:
-    """A window: given an image in OpenCV's order of colours it shows it, and says whether to go on."""
+    """A window: a function that shows an image (in BGR) and returns whether to continue."""
     import cv2
 
-    # Qt ends the whole program where there is no display, so that another one asks it.
+    # Qt ends the process if there is no display, so another process tests for it.
     if subprocess.run([sys.executable, "-c", PROBE], capture_output=True).returncode:
         raise InputError(
             "there is no display to show the webcam on: leave --preview out, or give it with the film later",

@@ -1,7 +1,7 @@
-"""MediaPipe's hand landmarker, which finds up to two hands in a film on a CPU.
+"""MediaPipe's hand landmarker: finds up to two hands in a film, on a CPU.
 
-Its newer wheels carry no models and this one asks for numpy < 2, which it does not need: it is installed
-without what it asks for. The graph is run as it is; the package's own front needs an old protobuf.
+Its newer wheels contain no models, and this version requires numpy < 2 without need. So it is installed
+without its dependencies. The graph is run directly: the package's Python API needs an old protobuf.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Model: TypeAlias = Literal["full", "lite"]
 INSTALL = "pip install 'recap-robot[hands]' && pip install --no-deps mediapipe==0.10.21"
 GRAPH = "modules/hand_landmark/hand_landmark_tracking_cpu.binarypb"
 STREAMS = ("multi_hand_landmarks", "multi_hand_world_landmarks", "multi_handedness")
-LOOK_EVERY_S = 0.5  # for a second hand, where one is asked for
-_STEP_US = 33_333  # a clock of its own, which only has to go on
+LOOK_EVERY_S = 0.5  # for a second hand, if only one is requested
+_STEP_US = 33_333  # timestamps only have to increase
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Found:
 
 
 class Landmarker:
-    """Finds hands in frames, each near where it was in the frame before.
+    """Finds hands in frames, near their position in the previous frame.
 
     Args:
-        n_hands: as many are looked for; once they are found no frame is searched as a whole.
-        follow: whether frames follow each other.
+        n_hands: how many to find; once they are found, frames are not searched completely.
+        follow: whether frames are consecutive.
     """
 
     def __init__(self, n_hands: int, model: Model = "full", follow: bool = True) -> None:
@@ -77,13 +77,13 @@ class Landmarker:
         self._has_found = False
         with _silence():
             self._graph.start_run(options)
-            self._graph.wait_until_idle()  # it begins by itself, and says so
+            self._graph.wait_until_idle()  # it prints messages when it starts
 
     def __call__(self, image: U8) -> list[Found]:
         """The hands of an RGB image."""
         self._clock += _STEP_US
         packet = self._create.create_image_frame(data=image, image_format=self._format)
-        with nullcontext() if self._has_found else _silence():  # each stage says something when it first runs
+        with nullcontext() if self._has_found else _silence():  # each stage prints when it first runs
             self._graph.add_packet_to_input_stream("image", packet.at(self._clock))
             self._graph.wait_until_idle()
         if self._out[STREAMS[0]].is_empty():
@@ -95,7 +95,7 @@ class Landmarker:
         for marks, shape, named in zip(seen, shapes, names, strict=True):
             label = named.classification[0]
             xy = np.array([(mark.x * width, mark.y * height) for mark in marks.landmark]) - 0.5
-            # It names hands as in a mirror.
+            # MediaPipe assumes a mirrored image.
             side = "right" if label.label == "Left" else "left"
             found.append(Found(side, float(label.score), xy, _xyz(shape.landmark)))
         return found
@@ -107,7 +107,7 @@ class Landmarker:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Its libraries write about themselves to stderr, past Python; what is raised is raised all the same."""
+    """Suppress stderr, which the libraries write to directly; exceptions are not affected."""
     sys.stderr.flush()
     kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -130,7 +130,7 @@ def find_hands(
     progress: Callable[[int], None] = lambda n: None,
     name: str = "the film",
 ) -> Landmarks:
-    """The hands of a film. Where one is asked for, a second one is looked for now and then."""
+    """Find the hands in a film; if one is requested, check for a second one from time to time."""
     landmarker = Landmarker(n_hands, model)
     glance = Landmarker(2, "lite", follow=False) if n_hands == 1 else None
     begun, looked, n_second = time.perf_counter(), 0, 0
@@ -164,7 +164,7 @@ def find_hands(
 
 
 def _hand(side: str, found: list[list[Found]]) -> Hand:
-    """Of two hands of one name the surer one."""
+    """One side's hand in every frame; the most confident one if two have the same name."""
     n = len(found)
     pixels: NDArray[Any] = np.full((n, N_LANDMARKS, 2), np.nan)
     shape, confidence = np.full((n, N_LANDMARKS, 3), np.nan), np.full(n, np.nan)

@@ -1,4 +1,4 @@
-"""Landmarks in metres: of one camera by the hand's shape and size, of several by where their rays meet."""
+"""Landmarks in metres: with one camera from the hand's shape and size, with several by triangulation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from recap_hands.camera import Camera, triangulate
 from recap_hands.landmarks import Hand, Landmarks, at_times
 from recap_hands.tool import N_LANDMARKS, PALM, palm_length
 
-LATEST_S = 2.0  # that one film may begin after another
-AGREE_PX, CLEARLY_PX = 9.0, 1.5  # at 640 px of width: an offset that is believed, and is better by so much
-MAX_ERROR_PX = 25.0  # at 640 px of width: farther off, two cameras do not mean the same point
+LATEST_S = 2.0  # most by which a film may start after another
+AGREE_PX, CLEARLY_PX = 9.0, 1.5  # at 640 px of width: largest error of an accepted offset, and its least gain
+MAX_ERROR_PX = 25.0  # at 640 px of width: with larger errors two cameras do not see the same point
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Points:
     """Landmarks of a hand in the world."""
 
     points: F64  # (t, 21, 3) m
-    error_px: F64  # (t,) reprojection, root mean square over the landmarks
+    error_px: F64  # (t,) root mean square reprojection error of the landmarks
 
 
 def from_one_camera(
@@ -35,15 +35,15 @@ def from_one_camera(
     depth: Sequence[NDArray[Any]] | None = None,
     numbers: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Points:
-    """By the pose in which the hand's shape is seen at its pixels.
+    """Landmarks from the pose in which the hand's shape matches its pixels.
 
-    How far a hand is follows from how large it is: with a size that is wrong by a tenth the distance is wrong
-    by a tenth. A depth image settles it.
+    The distance follows from the size of the hand: an error of a tenth in size is an error of a tenth in
+    distance. A depth image corrects it.
 
     Args:
-        size_m: from the wrist to the knuckle of the middle finger; by default as the estimator has it.
-        depth: images (h, w) in metres along the camera's axis, 0 where nothing is known.
-        numbers: which of them is of each frame; by default one after the other.
+        size_m: from the wrist to the knuckle of the middle finger; by default the estimator's.
+        depth: images (h, w) in metres along the camera's axis, 0 if unknown.
+        numbers: index of the image for each frame; by default in order.
     """
     if hand.points is not None:
         error = np.full(len(hand.points), np.nan)
@@ -85,7 +85,7 @@ def from_one_camera(
 
 
 def from_cameras(cameras: Sequence[Camera], hands: Sequence[Hand]) -> Points:
-    """By triangulation of each landmark; one on which the cameras do not agree is not seen."""
+    """Landmarks by triangulation; one on which the cameras disagree counts as not seen."""
     pixels = np.stack([hand.pixels for hand in hands])  # (c, t, 21, 2)
     n = pixels.shape[1]
     points, error = triangulate(cameras, pixels.reshape(len(cameras), -1, 2))
@@ -98,9 +98,9 @@ def from_cameras(cameras: Sequence[Camera], hands: Sequence[Hand]) -> Points:
 
 
 def find_offset(cameras: tuple[Camera, Camera], films: tuple[Landmarks, Landmarks], side: str) -> float:
-    """How many seconds later the second film shows what the first does: where their rays meet best.
+    """Seconds by which the second film is later than the first: the offset with the least reprojection error.
 
-    0 where that is not clearly better than films that begin together, as with a hand at rest.
+    0 if it is not clearly better than no offset, for example with a hand at rest.
     """
     first, second = films
     step = float(np.median(np.diff(first.times)))
@@ -115,7 +115,7 @@ def find_offset(cameras: tuple[Camera, Camera], films: tuple[Landmarks, Landmark
         pixels = np.stack([here[both], there[both]]).reshape(2, -1, 2)
         error = triangulate(cameras, pixels)[1]
         known = error[np.isfinite(error)]
-        return float(np.percentile(known, 90)) if len(known) else float("inf")  # a wrong one agrees in part
+        return float(np.percentile(known, 90)) if len(known) else float("inf")  # wrong offsets fit in part
 
     shifts = step * np.arange(-round(LATEST_S / step), round(LATEST_S / step) + 1)
     best = float(shifts[np.argmin([off(float(shift)) for shift in shifts])])
@@ -127,7 +127,7 @@ def find_offset(cameras: tuple[Camera, Camera], films: tuple[Landmarks, Landmark
 
 
 def _posed(shape: F64, rays: F64) -> F64 | None:
-    """The shape (21, 3) moved to where it is seen along rays (21, 2): in the camera's frame."""
+    """The shape (21, 3) in the pose that fits its rays (21, 2), in the camera's frame."""
     import cv2
 
     found, turn, shift = cv2.solvePnP(shape, rays, np.eye(3), None, flags=cv2.SOLVEPNP_SQPNP)
@@ -139,7 +139,7 @@ def _posed(shape: F64, rays: F64) -> F64 | None:
 
 
 def _depth_ratio(image: NDArray[Any], pixels: F64, points: F64) -> float | None:
-    """How much farther a depth image has the palm."""
+    """Distance of the palm in a depth image, divided by its estimated distance."""
     at = np.rint(pixels[PALM]).astype(int)
     inside = (at >= 0).all(axis=1) & (at[:, 0] < image.shape[1]) & (at[:, 1] < image.shape[0])
     measured = np.array([float(image[y, x]) for x, y in at[inside]])

@@ -1,4 +1,4 @@
-"""Films to look at: what was filmed on an even clock, and the same with landmarks, tool and gaps drawn."""
+"""Videos of a demonstration at a fixed rate: the film, and the film with landmarks, tool and gaps drawn."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _AXES = ((230, 60, 60), (60, 200, 90), (70, 110, 255))
 
 
 def film_at(film: Path, lifted: Lifted, out: Path) -> None:
-    """The film on the demonstration's clock, at the robot's speed."""
+    """Write the film at the demonstration's times and the robot's speed."""
     frames = (image for _, image in _on_clock(film, lifted.times, KEPT_SIDE))
     write_video(out, frames, lifted.fps / lifted.speed, crf=23)
 
 
 def draw_preview(film: Path, lifted: Lifted, camera: Camera, out: Path) -> None:
-    """The film with landmarks, the tool's path and axes, and gaps, at the hand's own speed."""
+    """Write the film with landmarks, the tool's path and axes, and gaps, at the hand's own speed."""
     camera = camera.for_size(*lifted.films[0].size, str(film))
     frames = (
         drawn(image, number, lifted, camera) for number, image in _on_clock(film, lifted.times, SHOWN_SIDE)
@@ -40,7 +40,7 @@ def draw_preview(film: Path, lifted: Lifted, camera: Camera, out: Path) -> None:
 
 
 def _on_clock(film: Path, times: F64, long_side: int) -> Iterator[tuple[int, U8]]:
-    """For each time the frame that is nearest."""
+    """The nearest frame for each time."""
     number, before = 0, None
     for now, image in film_frames(film):
         share = min(1.0, long_side / max(image.shape[:2]))
@@ -90,7 +90,7 @@ def drawn(image: U8, number: int, lifted: Lifted, camera: Camera) -> U8:
 
 
 def draw_hand(image: U8, pixels: NDArray[Any], colour: tuple[int, int, int], width: int) -> None:
-    """The bones of a hand (21, 2)."""
+    """Draw the bones of a hand (21, 2)."""
     import cv2
 
     for finger in range(5):

@@ -1,4 +1,4 @@
-"""How well a hand was tracked, and what is too bad to teach by."""
+"""Quality of a hand's tracking, and limits for films that are too poor."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from recap.errors import InputError
 from recap.types import F64
 from recap_hands.tool import Event, Mask, ToolPath, gaps, palm_length, usable
 
-# A film beyond one of these is refused.
+# A film beyond one of these limits is refused.
 MAX_JITTER_MM = 15.0
 MAX_ERROR_PX = 15.0  # at 640 px of width
-PALM_MM = 55.0, 130.0  # wrist to the knuckle of the middle finger: a child to a giant
-MAX_PALM_SPREAD = 0.25  # of the palm's length: it is of bone
+PALM_MM = 55.0, 130.0  # from the wrist to the knuckle of the middle finger, for any person
+MAX_PALM_SPREAD = 0.25  # of the palm's length, which should be constant
 
 
 @dataclass(frozen=True)
 class Quality:
-    """What `quality.json` has of one hand."""
+    """One hand's entry in `quality.json`."""
 
     n_frames: int
-    coverage: float  # share of frames with the hand, before any bridging
-    gaps_s: tuple[tuple[float, float], ...]  # from, to; those that were bridged are not among them
+    coverage: float  # share of frames with the hand, before filling gaps
+    gaps_s: tuple[tuple[float, float], ...]  # from, to; without the filled ones
     bridged_frames: int
-    jitter_mm: float  # of the tool, a frame, as if independent
+    jitter_mm: float  # noise of the tool's position per frame
     jitter_deg: float
-    error_px: float  # median reprojection; not a number where points came in metres
+    error_px: float  # median reprojection error; nan if points were given in metres
     palm_mm: float
     palm_spread: float
     opening_mm: tuple[float, float]  # closed, open
@@ -47,11 +47,11 @@ def measure(
     events: list[Event],
     swaps: int,
 ) -> Quality:
-    """The figures of one hand."""
+    """The quality figures of one hand."""
     seen = usable(points) & ~filled
     palm = palm_length(points)[seen]
     end = np.append(times[1:], times[-1])
-    known = error_px[np.isfinite(error_px)]  # also where cameras did not agree, and nothing was seen for it
+    known = error_px[np.isfinite(error_px)]  # includes frames that are not seen because the cameras disagreed
     length = float(np.median(palm)) if len(palm) else float("nan")
     return Quality(
         len(times),
@@ -71,9 +71,9 @@ def measure(
 
 
 def jitter(values: F64, seen: Mask) -> float:
-    """Length of the noise of a frame in values (t, d), from second differences, which motion hardly has.
+    """Noise per frame in values (t, d), from second differences, which motion hardly affects.
 
-    Of independent noise of deviation s in each of d numbers it is s times the root of d.
+    Independent noise with deviation s in each of d numbers gives s times the square root of d.
     """
     second = values[2:] - 2 * values[1:-1] + values[:-2]
     second = second[seen[2:] & seen[1:-1] & seen[:-2]]
@@ -84,7 +84,7 @@ def jitter(values: F64, seen: Mask) -> float:
 
 
 def turn_jitter(rotations: F64, seen: Mask) -> float:
-    """The same of rotations (t, 3, 3), in degrees."""
+    """The same for rotations (t, 3, 3), in degrees."""
     a, b = rotations[:-1], rotations[1:]
     turn = np.einsum("tji,tjk->tik", a, b)
     small = np.stack([turn[:, 2, 1] - turn[:, 1, 2], turn[:, 0, 2] - turn[:, 2, 0]], axis=1) / 2
@@ -98,7 +98,7 @@ def turn_jitter(rotations: F64, seen: Mask) -> float:
 
 
 def refuse_poor(found: Mapping[str, Quality], width: int, min_coverage: float, what: str) -> None:
-    """One line on the first figure that is beyond its limit."""
+    """Raise an error of one line for the first figure beyond its limit."""
     for side, quality in found.items():
         low, high = PALM_MM
         most_px = MAX_ERROR_PX * width / 640

@@ -1,7 +1,7 @@
-"""Recordings of hands: what all formats share, and plain arrays of landmarks.
+"""Recordings of hands: the common part of all formats, and plain arrays of landmarks.
 
-Each becomes the tool that its hands stand for (`recap_hands.tool`), in metres in the recording's world, with
-z upwards where the format says what is up. Frames without a hand cut a recording, as with tracked poses.
+Hands become tools (see `recap_hands.tool`), in metres in the recording's world, with z up if the format
+defines a vertical axis. Frames without a hand cut a recording, as with tracked poses.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from recap.types import F64, U8
 from recap_hands.landmarks import SIDES, load_landmarks
 from recap_hands.tool import grip_events, openness, snapped, tool_path
 
-HALF = 0.5  # of a recording's frames: a hand seen in fewer is not part of what is shown
+HALF = 0.5  # of a recording's frames: hands that are seen in fewer are ignored
 
 
 @dataclass(frozen=True)
 class Hand:
-    """One hand of a recording as a tool; not numbers where it was not seen."""
+    """One hand of a recording as a tool; nan in frames without it."""
 
     xyz: F64  # (t, 3)
     quaternion: F64  # (t, 4), w first
@@ -44,7 +44,7 @@ class Hand:
 
     @property
     def seen(self) -> NDArray[np.bool_]:
-        """(t,)"""
+        """(t,): frames with the hand."""
         return np.asarray(np.isfinite(self.xyz).all(axis=1) & np.isfinite(self.quaternion).all(axis=1))
 
 
@@ -59,7 +59,7 @@ class Recording:
 
 
 def hand_of(points: NDArray[Any]) -> Hand:
-    """The tool of points (t, 21, 3) in our order; a frame that lacks one is not seen."""
+    """The tool for points (t, 21, 3) in our order; it is not seen in frames with missing points."""
     path = tool_path(points)
     quaternion = np.full((len(points), 4), np.nan)
     quaternion[path.seen] = matrix_to_quaternion(path.rotation[path.seen])
@@ -68,10 +68,10 @@ def hand_of(points: NDArray[Any]) -> Hand:
 
 
 class HandsReader(TakesReader):
-    """What the published formats share: which hands are shown, and what cannot be read."""
+    """Common part of the published formats: choice of hands, and unreadable recordings."""
 
     name: str  # of the format
-    places: Sequence[str] = ()  # patterns of files of which a folder of the format has one
+    places: Sequence[str] = ()  # patterns; a folder of the format has a file that matches one of them
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
@@ -122,10 +122,10 @@ class HandsReader(TakesReader):
 
     @abstractmethod
     def load(self, file: Path) -> Recording:
-        """One of them."""
+        """Read one recording."""
 
     def task(self, file: Path, recording: Recording) -> str:
-        """What is done, in words; found when an episode is read."""
+        """The instruction; found when an episode is read."""
         return recording.task
 
     def damage(self) -> Sequence[Damage]:
@@ -157,7 +157,7 @@ class HandsReader(TakesReader):
 
 
 class LandmarksReader(HandsReader):
-    """`landmarks.npz` with points in metres (see `recap_hands.landmarks`), `task.txt` beside it."""
+    """`landmarks.npz` with points in metres (see `recap_hands.landmarks`), and `task.txt` next to it."""
 
     name = "landmarks"
 

@@ -1,4 +1,4 @@
-"""A hand's demonstration against a robot's description: what is out of reach, and how much too fast it is."""
+"""Compares a hand's demonstration with a robot: frames out of reach, and how much too fast it is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recap.robot import RobotSpec
 from recap.types import F64, Episode
 from recap_hands.lift import Lifted
 
-FAST = 95  # percentile of a hand's speed that a robot has to follow
-SLOWEST = 1e-3  # m/s: a robot that is slower stands still
+FAST = 95  # percentile of a hand's speed that the robot has to reach
+SLOWEST = 1e-3  # m/s: a slower robot counts as standing still
 
 
 def targets_of(lifted: Lifted, robot: RobotSpec) -> F64:
-    """(t, a): the demonstration as actions of a robot in tool space; features it does not have stay 0."""
+    """(t, a): the demonstration as actions of a robot in tool space; other features are 0."""
     spans = [(feature, at) for feature, at in robot.act.spans]
     places = [at for feature, at in spans if feature.kind == "position" and feature.size == 3]
     if len(places) != len(lifted.hands):
@@ -43,7 +43,7 @@ def targets_of(lifted: Lifted, robot: RobotSpec) -> F64:
 
 
 def out_of_reach(lifted: Lifted, robot: RobotSpec, every_s: float = 0.1) -> list[str]:
-    """A line for each stretch that the robot cannot follow, by its kinematics or else by its limits."""
+    """A line for each interval that the robot's limits or kinematics do not allow."""
     targets, seen = targets_of(lifted, robot), lifted.seen
     good = np.ones(len(targets), bool)
     lines = []
@@ -71,11 +71,11 @@ def out_of_reach(lifted: Lifted, robot: RobotSpec, every_s: float = 0.1) -> list
 def relative_speed(
     lifted: Lifted, robot: RobotSpec, paired: Sequence[Episode] = ()
 ) -> tuple[float, str] | None:
-    """How many times as fast as the robot the hand is, and by what; None where nothing says how fast it is.
+    """The hand's speed divided by the robot's, and what the latter comes from; None if it is unknown.
 
     Args:
-        paired: the robot at the same task, in tool space; by default its limits count: the largest step of a
-            tool, and how fast its joints may be. A hand within them has 1.
+        paired: the robot's demonstrations of the task, in tool space. By default its limits are used: largest
+            tool step and joint speed; a hand within the limits gives 1.
     """
     fast = [_fast(hand.path.position, lifted.fps) for hand in lifted.hands.values()]
     if paired:
@@ -97,7 +97,7 @@ def relative_speed(
 
 
 def _robot_speed(paired: Sequence[Episode], robot: RobotSpec) -> float:
-    """m/s: the median of its demonstrations."""
+    """m/s: the median over its demonstrations."""
     places = [at for feature, at in robot.body.spans if feature.kind == "position" and feature.size == 3]
     for episode in paired:
         if episode.proprio.shape[1] != robot.body.size or not places:
@@ -113,7 +113,7 @@ def _robot_speed(paired: Sequence[Episode], robot: RobotSpec) -> float:
 
 
 def _joint_speed(lifted: Lifted, robot: RobotSpec) -> float:
-    """rad/s or m/s of the fastest joint that follows the hand; where it cannot, it says nothing."""
+    """rad/s or m/s of the fastest joint that follows the hand; frames out of reach are ignored."""
     space, targets = joint_space(robot), targets_of(lifted, robot)
     assert space is not None
     step = min(3, max(1, len(targets) - 1))
@@ -131,13 +131,13 @@ def _fast(positions: NDArray[Any], fps: float) -> float:
 
 
 def _speeds(positions: NDArray[Any], fps: float) -> F64:
-    """m/s over three frames, so that noise counts little."""
+    """m/s over three frames, which reduces noise."""
     gap = min(3, max(1, len(positions) - 1))
     return np.asarray(np.linalg.norm(positions[gap:] - positions[:-gap], axis=1) * fps / gap)
 
 
 def _proprio(target: F64, robot: RobotSpec) -> F64:
-    """Proprioception (p,) of a robot that is where a target is."""
+    """Proprioception (p,) of a robot that has reached the target."""
     out = np.zeros(robot.body.size)
     known = robot.measured >= 0
     out[robot.measured[known]] = target[known]

@@ -1,4 +1,4 @@
-"""What a person may choose about a lifted film; the command line reads it before anything else is loaded."""
+"""Settings of `recap lift`; a small module, so that the command line loads fast."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Finger: TypeAlias = Literal["index", "middle"]
 
 @dataclass(frozen=True)
 class LiftSettings:
-    """One configuration of a lift; None is as the film has it."""
+    """The settings of a lift; None means that the film determines the value."""
 
     hands: Which = "one"
-    finger: Finger = "index"  # that meets the thumb
+    finger: Finger = "index"  # the finger that meets the thumb
     hand_size: float | None = None  # m from the wrist to the knuckle of the middle finger
-    bridge: float = 0.0  # s: gaps of at most so long are filled along straight lines
-    gripper: Literal["events", "opening"] = "events"  # open or closed between grasps, or as the fingers are
+    bridge: float = 0.0  # s: gaps up to this length are filled linearly
+    gripper: Literal["events", "opening"] = "events"  # open or closed by grasps, or the fingers' opening
     opening: tuple[float, float] | None = None  # m between thumb and finger: closed, open
-    tool: tuple[float, ...] = ()  # x, y, z, qw, qx, qy, qz of the robot's tool in the hand's
+    tool: tuple[float, ...] = ()  # x, y, z, qw, qx, qy, qz of the robot's tool in the hand's frame
     min_coverage: float = 0.5  # least share of frames with the hand
 
     def __post_init__(self) -> None:

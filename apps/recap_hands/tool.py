@@ -1,7 +1,7 @@
-"""The tool that a hand stands for: between thumb and finger, turned with the palm, open as the two are apart.
+"""The tool of a hand: between thumb and finger, oriented with the palm, open as far as the two are apart.
 
 Landmarks are MediaPipe's 21: wrist 0, thumb 1 to 4, index 5 to 8, middle 9 to 12, ring 13 to 16, little 17 to
-20, each from the palm to the tip.
+20; each finger from the palm to the tip.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ WRIST, THUMB_TIP, MIDDLE_KNUCKLE = 0, 4, 9
 TIPS = {"index": 8, "middle": 12}
 PALM = [0, 1, 5, 9, 13, 17]
 KNUCKLES = [5, 9]
-RANGE_M = (0.02, 0.10)  # of an opening, for a film in which the fingers hardly move
+RANGE_M = (0.02, 0.10)  # opening range for a film in which the fingers hardly move
 LEAST_RANGE_M = 0.02
-CLOSED, OPEN = 0.3, 0.6  # of the range: a grasp begins below, a release above
-STILL = 0.02  # of the range, a frame
+CLOSED, OPEN = 0.3, 0.6  # of the range: a grasp is below, a release above
+STILL = 0.02  # of the range, per frame
 LEAST_HOLD = 4  # frames between a grasp and a release
 
 
 @dataclass(frozen=True)
 class Event:
-    """Fingers that closed, or opened."""
+    """A grasp or a release."""
 
     frame: int
     kind: Literal["grasp", "release"]
@@ -40,18 +40,18 @@ class Event:
 
 @dataclass(frozen=True)
 class ToolPath:
-    """A hand as a tool, frame by frame; not numbers where it was not seen."""
+    """A hand as a tool, per frame; nan in frames without it."""
 
     seen: Mask  # (t,)
     position: F64  # (t, 3)
     rotation: F64  # (t, 3, 3): z from the wrist to the knuckles, y from thumb to finger
     opening: F64  # (t,) m between thumb and finger
     range_m: tuple[float, float]  # closed, open
-    moves: bool  # whether the range is this film's own
+    moves: bool  # whether the range was measured in this film
 
 
 def usable(points: NDArray[Any], finger: Finger = "index") -> Mask:
-    """Frames (t,) of points (t, 21, 3) with all that a tool needs."""
+    """Frames (t,) of points (t, 21, 3) with all landmarks that the tool needs."""
     needed = [*PALM, THUMB_TIP, TIPS[finger]]
     mask: Mask = np.isfinite(points[:, needed]).all(axis=(1, 2))
     return mask
@@ -63,7 +63,7 @@ def palm_length(points: NDArray[Any]) -> F64:
 
 
 def bridged(points: F64, times: F64, longest_s: float, finger: Finger = "index") -> tuple[F64, Mask]:
-    """Points with gaps of at most `longest_s` filled along straight lines, and which frames were."""
+    """Fill gaps of at most `longest_s` linearly; returns the points and the filled frames."""
     seen = usable(points, finger)
     filled = np.zeros(len(points), bool)
     for begin, end in gaps(seen):
@@ -81,7 +81,7 @@ def bridged(points: F64, times: F64, longest_s: float, finger: Finger = "index")
 
 
 def gaps(seen: Mask) -> list[tuple[int, int]]:
-    """Runs [begin, end) of frames that were not seen."""
+    """Runs [begin, end) of frames without the hand."""
     edges = np.flatnonzero(np.diff(np.concatenate([[True], seen, [True]]).astype(int)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
@@ -94,13 +94,13 @@ def tool_path(
 ) -> ToolPath:
     """The tool of a hand's points (t, 21, 3).
 
-    The palm is fitted as a rigid body of the shape that it has in the film, which is steadier than its
-    corners are. The tool's axes are fixed in the palm for the whole film, by where thumb and finger are on
-    average, so that they do not turn about when the two meet.
+    The palm is fitted as a rigid body with its average shape in the film, which is steadier than single
+    landmarks. The tool's axes are fixed in the palm for the whole film, by the average positions of thumb and
+    finger, so that they do not flip when the two meet.
 
     Args:
-        opening_range: closed and open in m; by default the film's own.
-        tool: rotation (3, 3) and position (3,) of the robot's tool in the hand's.
+        opening_range: closed and open in m; by default measured in the film.
+        tool: rotation (3, 3) and position (3,) of the robot's tool in the hand's frame.
     """
     points = np.asarray(points, np.float64)
     seen = usable(points, finger)
@@ -134,10 +134,9 @@ def openness(path: ToolPath) -> F64:
 
 
 def grip_events(share: NDArray[Any]) -> list[Event]:
-    """Grasps and releases in openness (t,): each at the end of closing, or at the begin of opening.
+    """Grasps and releases in openness (t,): a grasp at the end of closing, a release at the start of opening.
 
-    A change counts when it goes from above one level to below the other, and stays for some frames, so that
-    trembling is none.
+    A change counts if it crosses both levels and lasts for some frames, so that small movements are ignored.
     """
     share = np.asarray(share, np.float64)
     known = np.flatnonzero(np.isfinite(share))
@@ -160,14 +159,14 @@ def grip_events(share: NDArray[Any]) -> list[Event]:
     lasting: list[Event] = []
     for event in events:
         if lasting and event.frame - lasting[-1].frame < LEAST_HOLD:
-            lasting.pop()  # it was undone at once
+            lasting.pop()  # it was reversed at once
         else:
             lasting.append(event)
     return lasting
 
 
 def snapped(share: NDArray[Any], events: Sequence[Event]) -> F64:
-    """A gripper (t,) that is open or closed between events; where there are none, openness as it is."""
+    """A gripper (t,) that is open or closed between events; without events, the openness itself."""
     share = np.asarray(share, np.float64)
     if not events:
         return share.copy()
@@ -178,7 +177,7 @@ def snapped(share: NDArray[Any], events: Sequence[Event]) -> F64:
 
 
 def rigid_turns(bodies: NDArray[Any], rounds: int = 4) -> F64:
-    """Rotations (t, 3, 3) of bodies (t, k, 3) that keep their shape, from the axes of one of them."""
+    """Rotations (t, 3, 3) of rigid bodies (t, k, 3), relative to axes of one of them."""
     centred = bodies - bodies.mean(axis=1, keepdims=True)
     sizes = np.linalg.norm(centred, axis=(1, 2))
     first = int(np.argmin(np.abs(sizes - np.median(sizes))))
@@ -196,11 +195,11 @@ def rigid_turns(bodies: NDArray[Any], rounds: int = 4) -> F64:
 
 
 def _axes(ahead: F64, across: F64) -> F64:
-    """(3, 3): z ahead, y across at a right angle to it."""
+    """(3, 3) with z ahead, and y as close to `across` as a right angle allows."""
     z = ahead / max(float(np.linalg.norm(ahead)), 1e-12)
     y = across - (across @ z) * z
     length = float(np.linalg.norm(y))
-    if length < 1e-6:  # fingers along the hand: any right angle will do
+    if length < 1e-6:  # fingers along the hand: any perpendicular direction
         y = np.cross(z, np.eye(3)[np.argmin(np.abs(z))])
         length = float(np.linalg.norm(y))
     y = y / length

@@ -1,4 +1,4 @@
-"""The robot's side of the openpi wire: numpy, msgpack and websockets only.
+"""The client side of openpi's protocol; needs only numpy, msgpack and websockets.
 
 with PolicyClient("ws://127.0.0.1:8000") as client:
     RobotLoop(my_robot, client).run()

@@ -1,4 +1,4 @@
-"""`recap-client`: drive a robot from a computer that has neither torch nor a pool."""
+"""`recap-client`: drive a robot from a computer without torch and without a pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROBOT = "lerobot:TYPE, a name of an installed package, or package.module:factory
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, from the table that `recap run` has too."""
+    """The argument parser, from the table of options that `recap run` also uses."""
     top = argparse.ArgumentParser("recap-client", description="The robot's side of a ReCAP policy server.")
     run = top.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "run",
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run it; 2 where the user can help it, as one line."""
+    """Run the command line; a user error is printed as one line and returns 2."""
     try:
         left, options = take_dotted(sys.argv[1:] if words is None else words, "robot")
         given = vars(parser().parse_args(left))

@@ -1,4 +1,4 @@
-"""A robot's side of the wire: what openpi's client does, with a connect timeout, resets and retries."""
+"""A policy client like openpi's, with a connect timeout, resets and retries."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FIRST_WAIT_S, MAX_WAIT_S = 0.05, 2.0
 
 
 class PolicyClient:
-    """Speaks to a policy server; a lost connection is made anew, which begins a new episode there.
+    """A client of a policy server. It reconnects if the connection is lost, which begins a new episode.
 
     Args:
         url: `ws://host:port`, or just `host:port`.
-        token: what the server asks for.
-        connect_timeout_s: for one attempt to connect.
-        reply_timeout_s: for one reply.
-        retries: how often a lost connection, or a busy server, is tried again before giving up.
+        token: the server's token, if it needs one.
+        connect_timeout_s: timeout of one attempt to connect.
+        reply_timeout_s: timeout of one reply.
+        retries: number of retries if the connection is lost or the server is busy.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PolicyClient:
         self.retries = retries
         self.n_connects = 0
         self._headers = {"Authorization": f"Api-Key {token}"} if token else {}
-        self._episode: dict[str, Any] = {}  # what the last reset asked for, to be asked for again
+        self._episode: dict[str, Any] = {}  # the last reset, repeated after a reconnection
         self._socket: Any = None
         self._held = ExitStack()  # closes the socket
         self._metadata: dict[str, Any] = {}
@@ -56,11 +56,11 @@ class PolicyClient:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the server said of itself."""
+        """The metadata of the server."""
         return self._metadata
 
     def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
-        """Actions for an observation."""
+        """Request actions for an observation."""
         data = encode(dict(observation))
         return self._patiently(lambda: self._exchange(data))
 
@@ -73,8 +73,8 @@ class PolicyClient:
         """Begin a new episode.
 
         Args:
-            options: of the server's world, if it has such.
-            success: how the episode that ends here went, for the server's log.
+            options: options of the server's suite, if it has one.
+            success: the outcome of the episode that ends here, for the server's log.
         """
         given = {"seed": seed, "options": dict(options) if options else None}
         self._episode = {"reset": True, **{key: value for key, value in given.items() if value is not None}}
@@ -82,7 +82,7 @@ class PolicyClient:
         self._patiently(lambda: self._exchange(data))
 
     def upload(self, episode: Mapping[str, Any]) -> int:
-        """Add a demonstration to the server's pool, which uses it from its next reply on; the new version."""
+        """Add a demonstration to the server's pool; returns the new version, used from the next reply on."""
         url = "http" + self.url.removeprefix("ws").rstrip("/") + "/api/pool"
         headers = {**self._headers, "Content-Type": "application/msgpack"}
         request = urllib.request.Request(url, encode(dict(episode)), headers)
@@ -102,7 +102,7 @@ class PolicyClient:
             raise UnreachableError(f"policy server {self.url} cannot be reached ({error})") from error
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._socket = None
         self._held.close()
 
@@ -113,7 +113,7 @@ class PolicyClient:
         self.close()
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Try, with longer and longer waits, as long as trying again may help."""
+        """Try, and retry with increasing waits if the connection is lost or the server is busy."""
         wait_s = FIRST_WAIT_S
         for left in range(self.retries, -1, -1):
             try:

@@ -1,4 +1,4 @@
-"""What a person shows while a policy drives, cut out of the run as demonstrations."""
+"""Records what a person demonstrates during a run, as corrections for the pool."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from recap_client.errors import InputError
 from recap_client.limits import F64
 from recap_client.messages import CORRECTION_FROM, GOAL, IMAGES, OBJECTS, PROMPT, STATE, TIME_OFFSET, WRIST
 
-N_CONTEXT = 7  # frames before a take-over that are kept, so that its first frame has a history of eight
-MIN_FRAMES = 8  # fewer show nothing
-MAX_BYTES = 128 * 2**20  # of one correction: half of what a server takes at once
+N_CONTEXT = 7  # frames kept before a take-over, so that its first frame has a history of eight
+MIN_FRAMES = 8  # minimum length of a correction
+MAX_BYTES = 128 * 2**20  # of one correction: half of a server's upload limit
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class _Frame:
 
 @dataclass
 class CorrectionRecorder:
-    """Watches a run and keeps what the person does in it.
+    """Records a run and cuts out the person's corrections.
 
-    A correction is the first frame of its run, by which stage 1 of retrieval finds it, a few frames before
-    the take-over, which are its history, and every frame that the person drove. Only the last are retrieved.
+    A correction holds the first frame of its run, which stage 1 of retrieval compares, a few frames before
+    the take-over as history, and every frame that the person drove. Only the person's frames are retrieved.
 
     Args:
-        name: of the run; corrections are called NAME/1, NAME/2, …
-        rate_hz: of the frames.
-        embodiment: who acts.
-        task: the instruction, where messages have none.
-        attributes: that each correction gets.
-        cameras: key of a message -> name of the camera, for keys that do not say it.
+        name: name of the run; corrections are called NAME/1, NAME/2, …
+        rate_hz: frame rate.
+        embodiment: embodiment of the robot.
+        task: the instruction, if messages contain none.
+        attributes: attributes of each correction.
+        cameras: message key -> camera, for keys without the name of the camera.
     """
 
     name: str
@@ -62,16 +62,16 @@ class CorrectionRecorder:
 
     @property
     def n_frames(self) -> int:
-        """That the person drove since the last correction was finished."""
+        """Frames that the person drove since the last correction was finished."""
         return len(self._shown)
 
     @property
     def n_bytes(self) -> int:
-        """That a correction of what is kept now would have, about."""
+        """Approximate size of the current correction."""
         return sum(frame.n_bytes for frame in self._shown[:1]) * (len(self._shown) + N_CONTEXT + 1)
 
     def add(self, message: Mapping[str, Any], action: F64, by_person: bool) -> None:
-        """One period: what was seen, and what was then sent."""
+        """Add one control period: the observation, and the action that was sent."""
         kept = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in message.items()}  # may be reused
         frame = _Frame(self._n_seen / self.rate_hz, kept, np.array(action, np.float64))
         self._n_seen += 1
@@ -79,7 +79,7 @@ class CorrectionRecorder:
         (self._shown if by_person else self._before).append(frame)
 
     def finish(self, success: bool = True, at_least: int = MIN_FRAMES) -> dict[str, Any] | None:
-        """The correction, as an upload has it; None where too little was shown."""
+        """Finish the correction, in the form of an upload; None if it is shorter than `at_least`."""
         shown, self._shown = self._shown, []
         context = list(self._before)
         self._before.extend(shown)
@@ -120,13 +120,13 @@ class CorrectionRecorder:
 
 
 class Person:
-    """A person's part in a control loop: what they want now, and what becomes of what they showed.
+    """The person in a control loop: their actions, and the upload of their corrections.
 
     Args:
-        takeover: the robot's: an action while the person drives, else None.
-        recorder: cuts corrections out of the run.
-        keep: called with each correction, in a thread of its own; an upload.
-        patience_s: how long the policy waits for a correction to be kept before it goes on without.
+        takeover: the robot's method; returns an action while the person drives, else None.
+        recorder: records the corrections.
+        keep: uploads a correction; called in a separate thread.
+        patience_s: how long the policy waits for the upload of a correction before it continues.
     """
 
     def __init__(
@@ -143,10 +143,10 @@ class Person:
         self._at_least = MIN_FRAMES
         self.is_driving = False
         self.n_kept = 0
-        self.problem = ""  # why the last one that was lost could not be kept
+        self.problem = ""  # why the last failed upload failed
 
     def action(self) -> F64 | None:
-        """What the person wants now, finite numbers; None while the policy drives."""
+        """The person's action, checked to be finite; None while the policy drives."""
         wanted = self._takeover()
         self.is_driving = wanted is not None
         if wanted is None:
@@ -157,14 +157,14 @@ class Person:
         return action
 
     def record(self, message: Mapping[str, Any], action: F64, by_person: bool) -> None:
-        """One period; what becomes too long for one upload is kept in pieces."""
+        """Record one control period; uploads a correction in parts if it becomes too large."""
         self.recorder.add(message, action, by_person)
         if self.recorder.n_bytes > MAX_BYTES and self.recorder.n_frames >= MIN_FRAMES:
             self.hand_back()
-            self._at_least = 1  # the rest of it
+            self._at_least = 1  # the rest may be short
 
     def hand_back(self) -> None:
-        """Keep what was shown."""
+        """Finish the current correction and upload it."""
         correction = self.recorder.finish(at_least=self._at_least)
         self._at_least = MIN_FRAMES
         if correction is not None:
@@ -172,7 +172,7 @@ class Person:
             self._keeping.append(self._thread.submit(self._keep, correction))
 
     def settle(self) -> bool:
-        """Count what has arrived; whether a correction is still on its way and worth waiting for."""
+        """Update the results of uploads; True if one is still running within `patience_s`."""
         for done in [future for future in self._keeping if future.done()]:
             self._keeping.remove(done)
             error = done.exception()
@@ -181,7 +181,7 @@ class Person:
         return bool(self._keeping) and time.monotonic() - self._since < self._patience_s
 
     def close(self) -> None:
-        """Keep what was shown last, as long as patience lasts."""
+        """Upload the last correction, and wait for uploads up to `patience_s`."""
         self.hand_back()
         wait(self._keeping, self._patience_s)
         self.settle()
@@ -193,7 +193,7 @@ class Person:
 def person_of(
     robot: Any, said: Mapping[str, Any], rate_hz: float, keep: Callable[[Mapping[str, Any]], Any], **more: Any
 ) -> Person | None:
-    """The person who may take over a robot; None where it has no `takeover`."""
+    """The person who may take over a robot, or None if it has no `takeover`."""
     takeover = getattr(robot, "takeover", None)
     if not callable(takeover):
         return None

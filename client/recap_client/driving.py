@@ -1,4 +1,4 @@
-"""What `recap run` and `recap-client run` do: find the robot, drive it, say how it went."""
+"""`recap run` and `recap-client run`: find the robot, drive it, print a summary."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from recap_client.robots import make_robot
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Which robot is driven, by which server, and how."""
+    """The configuration of a run: robot, server and control loop."""
 
     robot: str
-    options: Mapping[str, str] = field(default_factory=dict)  # of the robot, as they were typed
+    options: Mapping[str, str] = field(default_factory=dict)  # of the robot, as text
     url: str = "ws://127.0.0.1:8000"
     token: str | None = None
     loop: LoopSpec = field(default_factory=LoopSpec)
@@ -41,7 +41,7 @@ class RunSpec:
 
     @classmethod
     def of_options(cls, robot: str, options: Mapping[str, str], given: Mapping[str, Any]) -> RunSpec:
-        """From the values of `RUN_OPTIONS` by name."""
+        """Make a spec from the values of `RUN_OPTIONS` by name."""
         loop = LoopSpec(
             steps=given["steps"],
             rate_hz=given["rate"],
@@ -68,12 +68,12 @@ class RunSpec:
 
 
 def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> LoopReport:
-    """Drive a robot until it is over, and print how it went; a server that was lost is a ServerError.
+    """Drive a robot until the run ends, and print a summary; raises ServerError if the server was lost.
 
     Args:
-        film: called after every period with the robot's picture and the rate.
+        film: called after every control period with the robot's picture and the rate.
     """
-    # The loop has its own patience: a client that retries would only answer later.
+    # No retries in the client, since the loop itself retries until its patience ends.
     with PolicyClient(spec.url, spec.token, retries=0, connect_timeout_s=2.0, reply_timeout_s=5.0) as client:
         said = client.metadata
         simulated = {} if ":" in spec.robot else {"seed": str(spec.seed)}
@@ -96,7 +96,7 @@ def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> Lo
                 how = replace(how, steps=how.steps or int(said["n_action_steps"]), gate=False)
             client.reset(seed=spec.seed, options=getattr(robot, "options", None))
             loop = RobotLoop(robot, client, how, watch)
-            held.pop_all()  # from here on the loop closes it
+            held.pop_all()  # from here on the loop closes the robot
         name = f"{said['policy']} ({said['fingerprint']})" if "policy" in said else "a policy"
         print(f"Robot: {spec.robot} at {loop.rate_hz:g} Hz, by {name} at {spec.url}", flush=True)
         if hasattr(robot, "takeover") and not said.get("pool_writable", False):
@@ -115,7 +115,7 @@ def drive(spec: RunSpec, film: Callable[[Any, float], None] | None = None) -> Lo
 
 @contextmanager
 def _stopping(loop: RobotLoop) -> Iterator[None]:
-    """Ctrl-C and a kill end the period that runs, then hold; a second Ctrl-C ends at once."""
+    """Let SIGINT and SIGTERM end the loop after the current period; a second signal ends it at once."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, _: object) -> None:
@@ -140,7 +140,7 @@ def _line(report: LoopReport) -> str:
 
 
 def _summarise(report: LoopReport) -> None:
-    ended = "failed" if report.failed else report.reason  # why it failed is printed last
+    ended = "failed" if report.failed else report.reason  # the reason is printed last
     known = "".join(f", {key} {value:.3f}" for key, value in report.status.items())
     print(f"Ended: {ended} after {report.periods} periods, {report.seconds:.1f} s{known}")
     took = f", p50 {report.latency_p50_ms:.0f} ms, p99 {report.latency_p99_ms:.0f} ms"
@@ -176,10 +176,10 @@ def _write_report(spec: RunSpec, loop: RobotLoop) -> None:
 
 
 class DryRobot:
-    """Prints a table a control period: each number of an action, where it is now, and what would be sent.
+    """Prints for each control period the current state and the action that would be sent.
 
     Args:
-        robot: asked what it observes; its `act` is never called.
+        robot: the robot to observe; its `act` is never called.
         said: the server's metadata.
     """
 
@@ -194,11 +194,11 @@ class DryRobot:
         ] or [(str(i), "") for i in range(int(said["action_dim"]))]
 
     def observe(self) -> Any:
-        """What the robot observes."""
+        """The robot's observation."""
         return self.robot.observe()
 
     def act(self, action: F64) -> None:
-        """Show it."""
+        """Print the action."""
         self._n += 1
         if self._shown is not None and np.array_equal(action, self._shown):
             print(f"Step {self._n}: the same again")
@@ -213,13 +213,13 @@ class DryRobot:
             change = "" if relative else f"{target - now:+.4f}"
             rows.append((name, unit, "" if relative else f"{now:.4f}", f"{target:.4f}", change))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        print(f"Step {self._n}: would be sent, nothing is")
+        print(f"Step {self._n}: dry run, not sent")
         for row in rows:
             left = f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}"
             print(f"{left}  {'  '.join(f'{row[i]:>{widths[i]}}' for i in (2, 3, 4))}".rstrip())
 
     def close(self) -> None:
-        """Put the robot away."""
+        """Close the robot."""
         close = getattr(self.robot, "close", None)
         if callable(close):
             close()

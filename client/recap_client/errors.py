@@ -1,4 +1,4 @@
-"""What a robot's side of the wire can raise; every message says what, why and what to do."""
+"""The client's exceptions; every message says what failed, why, and what to do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class RecapError(Exception):
-    """Something the user can fix; the command line shows it as one line and exits with 2.
+    """An error that the user can fix; the command line prints it as one line and exits with 2.
 
     Args:
         message: what, why and what to do.
-        code: a stable name for programs; the class's own unless given.
+        code: a stable name for programs; default: that of the class.
     """
 
     code = "error"
@@ -22,13 +22,13 @@ class RecapError(Exception):
 
 
 class InputError(RecapError):
-    """A value that was given cannot be used."""
+    """A given value cannot be used."""
 
     code = "input"
 
 
 class WireError(RecapError):
-    """A message is not what the wire allows."""
+    """A message is not valid in the wire format."""
 
     code = "wire"
 
@@ -40,25 +40,25 @@ class ServerError(RecapError):
 
 
 class UnreachableError(ServerError):
-    """A policy server is gone; it may come back."""
+    """A policy server cannot be reached; it may come back."""
 
     code = "server.unreachable"
 
 
 class BusyError(ServerError):
-    """A policy server has too much to do just now; asking again helps."""
+    """A policy server is overloaded; try again later."""
 
     code = "server.busy"
 
 
 def in_short(error: BaseException) -> str:
-    """What was raised elsewhere, within a message of ours."""
+    """Another library's error, shortened for use in a message."""
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
-    """`did you mean 'x'?` when something close exists, else the list of choices."""
+    """`did you mean 'x'?` if a choice is similar, else the list of choices."""
     names = list(choices)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     if close:
@@ -67,7 +67,7 @@ def did_you_mean(given: str, choices: Iterable[str]) -> str:
 
 
 def one_of(what: str, given: str, choices: Iterable[str]) -> str:
-    """Return `given` if it is one of `choices`, else raise an InputError that helps."""
+    """Return `given` if it is one of `choices`, else raise an InputError with a suggestion."""
     names = list(choices)
     if given not in names:
         raise InputError(f"unknown {what} '{given}': {did_you_mean(given, names)}", code="input.unknown")

@@ -1,4 +1,4 @@
-"""Progress gate: a chunk goes on when the robot is where it was sent, not by the clock."""
+"""Progress gate: a chunk advances when the robot has reached its action, instead of by the clock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recap_client.messages import held_columns
 
 @dataclass(frozen=True)
 class Gate:
-    """How near a robot must have come to an action before the next one is sent.
+    """How near a robot must be to an action before the next one is sent.
 
     Args:
-        parts: of an action that are waited for: kind, first column, the one after the last, tolerance.
-        columns: of each number of an action, which number of the state it commands.
-        patience: for how many extra periods an action is sent at most.
+        parts: parts of an action to wait for: kind, first column, column after the last, tolerance.
+        columns: for each number of an action, the index of the state that it commands.
+        patience: maximum number of extra periods for which an action is repeated.
     """
 
     parts: tuple[tuple[str, int, int, float], ...]
@@ -29,10 +29,10 @@ class Gate:
 
     @classmethod
     def read(cls, said: Mapping[str, Any], wanted: bool | None = None) -> Gate | None:
-        """Of a server's metadata; None where it is off.
+        """Read the gate from a server's metadata; None if it is off.
 
         Args:
-            wanted: on or off, whatever the server says.
+            wanted: on or off; replaces the server's setting.
         """
         given = said.get("gate") or {}
         if not (given.get("on", False) if wanted is None else wanted):
@@ -44,22 +44,22 @@ class Gate:
         return cls(parts, tuple(held_columns(said)), int(given["patience"]))
 
     def plain(self, on: bool) -> dict[str, Any]:
-        """For a server's metadata."""
+        """The gate as plain values, for a server's metadata."""
         return {"on": on, "patience": self.patience, "parts": [list(part) for part in self.parts]}
 
     def is_reached(self, target: F64, state: Any) -> bool:
-        """Whether a state (p,) is as near to an action (a,) as it must be; one with nan never is."""
+        """True if a state (p,) is within the tolerances of an action (a,); never if it contains nan."""
         here = np.asarray(state, np.float64)[list(self.columns)]
         return all(_apart(kind, target[a:b], here[a:b]) <= most for kind, a, b, most in self.parts)
 
 
 def _apart(kind: str, a: F64, b: F64) -> float:
-    """How far two values of a kind are apart: a length, an angle in rad, or the largest difference."""
+    """The distance of two values of a kind: a length, an angle in rad, or the largest difference."""
     if kind == "position":
         return float(np.linalg.norm(a - b))
     if kind == "rotation6d":
         axes = [np.linalg.qr(six.reshape(2, 3).T) for six in (a, b)]
-        # QR gives axes up to their signs, which are those of the diagonal.
+        # QR determines the axes up to signs; the diagonal of R has these signs.
         x, y = (np.where(np.diag(r) < 0, -q, q) for q, r in axes)
         m = np.column_stack([x, np.cross(*x.T)]).T @ np.column_stack([y, np.cross(*y.T)])
         sines = [m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]]
@@ -71,7 +71,7 @@ def _apart(kind: str, a: F64, b: F64) -> float:
 
 
 class Progress:
-    """How far one robot has come with what it was sent; without a gate that is always far enough."""
+    """Tracks whether a robot has reached its last action; without a gate, every action counts as reached."""
 
     def __init__(self, gate: Gate | None) -> None:
         self.gate = gate
@@ -80,11 +80,11 @@ class Progress:
         self._waited = 0
 
     def send(self, target: F64 | None) -> None:
-        """An action is sent for the first time; None: nothing that is to be waited for."""
+        """Note the action that is sent for the first time; None: nothing to wait for."""
         self._target, self._waited = target, 0
 
     def again(self, state: Any) -> F64 | None:
-        """The action that is to be sent again; None where the chunk goes on."""
+        """The action to repeat, or None if the chunk may advance."""
         if self.gate is None or self._target is None or self._waited >= self.gate.patience:
             return None
         if self.gate.is_reached(self._target, state):

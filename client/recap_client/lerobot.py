@@ -1,4 +1,4 @@
-"""Any LeRobot robot as the control loop drives it: by names and units that the server describes."""
+"""Adapts any LeRobot robot to the control loop, by the names and units in the server's metadata."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from recap_client.errors import InputError, did_you_mean, in_short
 from recap_client.limits import F64
 from recap_client.messages import IMAGES, STATE
 
-DEGREES, CENTRED, PERCENT = "degrees", "range_m100_100", "range_0_100"  # how LeRobot's buses give a position
-ANGLES = {"deg": 1.0, "degrees": 1.0, "°": 1.0, "rad": math.pi / 180}  # unit -> of it in a degree
+DEGREES, CENTRED, PERCENT = "degrees", "range_m100_100", "range_0_100"  # LeRobot's position normalisations
+ANGLES = {"deg": 1.0, "degrees": 1.0, "°": 1.0, "rad": math.pi / 180}  # unit -> factor from degrees
 
 
 @dataclass(frozen=True)
 class Channel:
-    """One number of the policy's and the motor that it is of."""
+    """A number of the policy and its motor."""
 
-    motor: str  # as the robot's dictionaries have it
-    scale: float = 1.0  # the policy's number is the robot's times this
+    motor: str  # key in the robot's dictionaries
+    scale: float = 1.0  # policy's number / robot's number
 
 
 def connect_lerobot(
@@ -36,7 +36,7 @@ def connect_lerobot(
     rename: Mapping[str, str],
     same_units: bool = False,
 ) -> LeRobotRobot:
-    """A LeRobot robot of that type, matched with what the server describes and then connected."""
+    """Make a LeRobot robot, match it with the server's description, and connect it."""
     robot = build(kind, options)
     driven = LeRobotRobot(robot, said, rename, same_units)
     try:
@@ -50,7 +50,7 @@ def connect_lerobot(
 
 
 def build(kind: str, options: Mapping[str, str]) -> Any:
-    """The LeRobot robot of that type with those options of its config, not yet connected."""
+    """Make a LeRobot robot of that type and config options, not yet connected."""
     try:
         import draccus
         from lerobot.robots import RobotConfig, make_robot_from_config
@@ -65,7 +65,7 @@ def build(kind: str, options: Mapping[str, str]) -> Any:
     known = RobotConfig.get_known_choices()
     if kind not in known:
         raise InputError(f"LeRobot has no robot '{kind}': {did_you_mean(kind, known)}", code="input.unknown")
-    complaint = io.StringIO()  # an option that it does not have ends LeRobot's parser, which prints why
+    complaint = io.StringIO()  # LeRobot's parser prints an error and exits
     try:
         with redirect_stderr(complaint):
             config = draccus.parse(known[kind], args=[f"--{name}={value}" for name, value in options.items()])
@@ -80,22 +80,22 @@ def build(kind: str, options: Mapping[str, str]) -> Any:
 
 
 def _import_own(kind: str, registry: Any) -> None:
-    """LeRobot's robots and cameras register themselves when they are imported."""
+    """Import LeRobot's cameras and robots, which register themselves on import."""
     for package in ("lerobot.cameras", "lerobot.robots"):
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
             if module.ispkg and (package.endswith("cameras") or kind not in registry.get_known_choices()):
-                with suppress(Exception):  # one whose driver is not installed
+                with suppress(Exception):  # its driver may not be installed
                     importlib.import_module(module.name)
 
 
 class LeRobotRobot:
-    """What the control loop drives.
+    """A LeRobot robot with the interface of the control loop.
 
     Args:
-        robot: of LeRobot's interface.
+        robot: a robot with LeRobot's interface.
         said: the server's metadata.
-        rename: the robot's name of a motor or camera -> the policy's.
-        same_units: send numbers as they are.
+        rename: the robot's name of a motor or camera -> the policy's name.
+        same_units: do not convert units.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LeRobotRobot:
         self._is_lost = False
 
     def observe(self) -> dict[str, Any]:
-        """The robot's dictionary as the wire has it."""
+        """The robot's observation as a message."""
         with self._answering():
             self._last = seen = self.robot.get_observation()
         state = [float(seen[channel.motor]) * channel.scale for channel in self._state]
@@ -127,34 +127,34 @@ class LeRobotRobot:
         return {STATE: np.array(state, np.float32), **images}
 
     def act(self, action: F64) -> None:
-        """Send a target to the motors."""
+        """Send targets to the motors."""
         pairs = zip(self._action, action, strict=True)
         with self._answering():
             self.robot.send_action({channel.motor: float(value) / channel.scale for channel, value in pairs})
 
     @property
     def done(self) -> bool:
-        """Whether a simulated one says that it is over."""
+        """True if a simulated robot says that its episode is over."""
         return bool(getattr(self.robot, "done", False))
 
     def status(self) -> Mapping[str, float]:
-        """What a simulated one says of itself."""
+        """The status of a simulated robot, else empty."""
         status = getattr(self.robot, "status", None)
         return dict(status()) if callable(status) else {}
 
     def picture(self) -> Any:
-        """What its first camera saw last."""
+        """The last image of the first camera."""
         return next((self._last[name] for name in self._cameras if name in self._last), None)
 
     def close(self) -> None:
-        """Disconnect; one that was lost may not be able to."""
+        """Disconnect; errors are ignored if the robot was lost."""
         with suppress(*((Exception,) if self._is_lost else ())):
             if self.robot.is_connected:
                 self.robot.disconnect()
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
-        """What a bus or a camera raises, as one line."""
+        """Turn errors of a bus or a camera into one line."""
         try:
             yield
         except Exception as error:
@@ -172,10 +172,10 @@ def match(
     rename: Mapping[str, str],
     same_units: bool = False,
 ) -> list[Channel]:
-    """Which motor each number of the policy's is, in the policy's order.
+    """The motor of each number of the policy, in the policy's order.
 
-    A feature of one number is found by its name. Features of several numbers have no names for them: they
-    take the motors that are left, in the robot's order, which is the order of datasets that it records.
+    A feature of one number is matched by name. The numbers of larger features have no names: they get the
+    remaining motors in the robot's order, which is the order in datasets that it records.
     """
     named = {_bare(_renamed(motor, rename)): motor for motor in motors}
     single = [str(f["name"]) for f in features if int(f["size"]) == 1]
@@ -205,7 +205,7 @@ def match(
 
 
 def _scale(mode: str, motor: str, feature: Mapping[str, Any]) -> float:
-    """The policy's unit over the motor's; a motor of which nothing is known is taken to agree."""
+    """The factor from the motor's unit to the policy's; 1 if the motor's unit is unknown."""
     unit, limits = str(feature.get("unit") or ""), feature.get("limits")
     if mode == DEGREES and unit:
         if unit not in ANGLES:
@@ -227,7 +227,7 @@ def _scale(mode: str, motor: str, feature: Mapping[str, Any]) -> float:
 
 
 def _mode(robot: Any, motor: str) -> str:
-    """How the bus gives a motor's position; empty where there is no bus of LeRobot's."""
+    """The normalisation of a motor's position, or empty without a LeRobot bus."""
     arms = (("", robot), *((f"{side}_", getattr(robot, f"{side}_arm", None)) for side in ("left", "right")))
     for prefix, arm in arms:
         motors = getattr(getattr(arm, "bus", None), "motors", None) or {}
@@ -239,7 +239,7 @@ def _mode(robot: Any, motor: str) -> str:
 
 
 def _cameras(seen: Mapping[str, Any], said: Mapping[str, Any], rename: Mapping[str, str]) -> dict[str, str]:
-    """The robot's name -> the policy's, of the cameras that the policy knows."""
+    """The robot's name -> the policy's name, for cameras that the policy knows."""
     theirs = [key for key, shape in seen.items() if isinstance(shape, tuple) and shape[-1] == 3]
     known = said.get("cameras") or {}
     found = {key: _renamed(key, rename) for key in theirs if _renamed(key, rename) in known}

@@ -1,4 +1,4 @@
-"""Between which values actions are kept, and how fast they may change."""
+"""Limits on the values of actions and on their changes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ F64: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ActionLimits:
-    """Between which values an action is kept, and how far it may be from the one before."""
+    """Lower and upper limits of actions, and limits on the change per control period."""
 
     low: F64  # (a,)
     high: F64  # (a,)
-    steps: tuple[tuple[int, int, float], ...] = ()  # columns begin to end, and the length of their change
-    relative: bool = False  # actions are changes themselves
+    steps: tuple[tuple[int, int, float], ...] = ()  # begin, end, largest norm of the change
+    relative: bool = False  # delta actions
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> ActionLimits:
-        """Of a server's metadata."""
+        """Read the limits from a server's metadata."""
         low, high = (np.array(said[key], np.float64).ravel() for key in ("action_low", "action_high"))
         steps = tuple((int(a), int(b), float(step)) for a, b, step in said["max_steps"])
         return cls(low, high, steps, said.get("action_mode") == "delta")
@@ -36,12 +36,12 @@ class ActionLimits:
         limits: Mapping[str, tuple[float, float]],
         max_step: Mapping[str, float],
     ) -> ActionLimits:
-        """The same, with limits of one's own within them.
+        """These limits with further ones inside them.
 
         Args:
-            spans: feature -> its first column, and the one after its last.
-            limits: feature -> least and greatest value.
-            max_step: feature -> largest change a control period.
+            spans: feature -> first column, column after the last.
+            limits: feature -> lowest and highest value.
+            max_step: feature -> largest change per control period.
         """
         low, high, steps = self.low.copy(), self.high.copy(), list(self.steps)
         for name, (least, most) in limits.items():
@@ -58,12 +58,12 @@ class ActionLimits:
         return replace(self, low=low, high=high, steps=tuple(steps))
 
     def scaled(self, factor: float) -> ActionLimits:
-        """The same with steps of another length."""
+        """These limits with all largest changes multiplied by a factor."""
         return replace(self, steps=tuple((a, b, step * factor) for a, b, step in self.steps))
 
 
 def action_spans(said: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Of a server's metadata: each feature of an action with its columns."""
+    """The columns of each feature of an action, from a server's metadata."""
     found, at = {}, 0
     for feature in said.get("robot", {}).get("action", ()):
         found[str(feature["name"])] = (at, at + int(feature["size"]))
@@ -72,9 +72,9 @@ def action_spans(said: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def limit_actions(actions: F64, position: F64, limits: ActionLimits) -> tuple[F64, int]:
-    """The actions within box and speed, from where the robot is now, and how many had to be changed.
+    """Limit actions in value and change, starting from the robot's position; also returns how many changed.
 
-    Speed goes before the box: a robot that stands outside is led back at its speed, not thrown back.
+    The limit on the change has priority: a robot outside the value limits is led back at limited speed.
     """
     if not np.isfinite(actions).all():
         raise InputError("an action is not a finite number: nothing is sent")

@@ -1,9 +1,9 @@
-"""`lerobot-rollout` whose recording can be read after every episode.
+"""`lerobot-rollout` with a recording that can be read after every episode.
 
     python -m recap_client.live_rollout --strategy.type=dagger --dataset.repo_id=me/rollout_kitchen …
 
-LeRobot 0.6 leaves its Parquet files open, without their end, until a session is over. Here each episode gets
-files of its own, as if the session had been resumed for it, so that `recap pool follow` reads it at once.
+LeRobot 0.6 leaves its Parquet files open, without a footer, until the session is over. Here each episode gets
+its own files, as if the session had been resumed for it, so that `recap pool follow` can read it at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def close_after_each_episode() -> None:
-    """Let LeRobot's writer begin new files after every episode; of another LeRobot than 0.6 it is refused."""
+    """Make LeRobot's writer begin new files after every episode; another LeRobot than 0.6 is refused."""
     from lerobot.datasets.dataset_writer import DatasetWriter
     from lerobot.datasets.io_utils import load_episodes
 
@@ -28,7 +28,7 @@ def close_after_each_episode() -> None:
         self.close_writer()
         meta._close_writer()
         meta.episodes = load_episodes(meta.root)
-        meta.latest_episode = self._latest_episode = None  # it goes on as after a resume
+        meta.latest_episode = self._latest_episode = None  # continue as after a resume
 
     DatasetWriter.save_episode = save_and_close
 

@@ -1,4 +1,4 @@
-"""Keys of a message, and an observation as a message."""
+"""Keys of messages, and conversion of observations to messages."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ IMAGE, WRIST, STATE, PROMPT = "observation/image", "observation/wrist_image", "o
 IMAGES = "observation/images/"
 GOAL, TIME, OBJECTS = "observation/goal", "observation/time_s", "observation/objects/"
 EXECUTED, MISSED, RESET = "executed", "missed", "reset"
-# Attributes of a correction: when in it the person took over, and when in its run its clock began.
+# Attributes of a correction: its time at which the person took over, and the run's time at its start.
 CORRECTION_FROM, TIME_OFFSET = "correction_from_s", "time_offset_s"
 
 
 def in_order(features: Iterable[tuple[str, int]]) -> str:
-    """Which numbers a state holds, after how many there are: `: joint_1, …, tool.position (3)`."""
+    """The names of the numbers of a state, for an error message: `: joint_1, …, tool.position (3)`."""
     names = [name if size == 1 else f"{name} ({size})" for name, size in features]
     return f": {', '.join(names)}" if names else ""
 
 
 def as_message(seen: Any) -> dict[str, Any]:
-    """A `recap.Observation`, or anything with its fields, as the wire has it."""
+    """Convert a `recap.Observation`, or any object with its fields, to a message."""
     message: dict[str, Any] = {STATE: seen.proprio, PROMPT: seen.task}
     if np.isfinite(seen.time_s):
         message[TIME] = float(seen.time_s)
@@ -36,7 +36,7 @@ def as_message(seen: Any) -> dict[str, Any]:
 
 
 def held_columns(said: Mapping[str, Any]) -> list[int]:
-    """Which number of the state each number of an action is; of a server that does not say, the same one."""
+    """The index of the state that each number of an action commands; default: the same index."""
     columns = [int(column) for column in said.get("hold", range(int(said["action_dim"])))]
     size = int(said.get("state_dim", said["action_dim"]))
     if len(columns) != int(said["action_dim"]) or not all(-1 <= column < size for column in columns):
@@ -45,10 +45,10 @@ def held_columns(said: Mapping[str, Any]) -> list[int]:
 
 
 def position_in(message: Mapping[str, Any], said: Mapping[str, Any]) -> F64:
-    """The action that keeps the robot where its first observation shows it: (a,).
+    """The action (a,) that keeps the robot where an observation shows it.
 
     Args:
-        said: the server's metadata: `hold` says which number of the state each of an action is; -1: none.
+        said: the server's metadata; `hold` is the index of the state for each number of an action, -1: none.
     """
     size = int(said.get("state_dim", said["action_dim"]))
     features = (said.get("robot") or {}).get("proprio", ())

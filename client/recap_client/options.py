@@ -1,4 +1,4 @@
-"""Options of `recap-client run`, which are those of `recap run`: one table for both command lines."""
+"""The options of `recap-client run` and `recap run`, in one table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Option:
     """One option of a command line.
 
     Args:
-        flag: without its dashes.
-        kind: `bool` is a switch, `tuple` may be given several times, each time a text.
-        default: used where it is not given.
-        unless: in words, what is used instead of no default.
+        flag: the name without dashes.
+        kind: `bool` is a switch; `tuple` may be given several times, each time as text.
+        default: value if the option is not given.
+        unless: default in words, if `default` does not say it.
     """
 
     flag: str
@@ -29,12 +29,12 @@ class Option:
 
     @property
     def name(self) -> str:
-        """As a variable."""
+        """The name as a variable."""
         return self.flag.replace("-", "_")
 
     @property
     def text(self) -> str:
-        """The help with the default."""
+        """The help text with the default."""
         unless = self.unless or ("" if self.default in (None, False, "") else f"{self.default}")
         return f"{self.help}  [default: {unless}]" if unless else self.help
 
@@ -68,13 +68,13 @@ RUN_OPTIONS = (
 
 
 def take_dotted(words: Sequence[str], prefix: str) -> tuple[list[str], dict[str, str]]:
-    """Words of a command line without `--PREFIX.NAME VALUE`, and those as text by name."""
+    """Separate the options `--PREFIX.NAME VALUE` from a command line: the other words, and name -> text."""
     left: list[str] = []
     found: dict[str, str] = {}
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
-        if word == "--":  # arguments alone come after it
+        if word == "--":  # only arguments follow
             return [*left, word, *waiting], found
         if not word.startswith(f"--{prefix}."):
             left.append(word)
@@ -89,7 +89,7 @@ def take_dotted(words: Sequence[str], prefix: str) -> tuple[list[str], dict[str,
 
 
 def as_scalar(text: str) -> str | int | float | bool:
-    """A number or a truth where the text is one."""
+    """Convert text to a boolean or number if it is one."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -101,7 +101,7 @@ def as_scalar(text: str) -> str | int | float | bool:
 
 
 def named(given: Sequence[str], option: str) -> dict[str, str]:
-    """`NAME=VALUE` pairs by name."""
+    """Parse `NAME=VALUE` pairs."""
     found = {}
     for pair in given:
         name, _, value = pair.partition("=")
@@ -112,7 +112,7 @@ def named(given: Sequence[str], option: str) -> dict[str, str]:
 
 
 def named_numbers(given: Sequence[str], option: str) -> dict[str, float]:
-    """`NAME=NUMBER` pairs by name."""
+    """Parse `NAME=NUMBER` pairs."""
     try:
         return {name: float(value) for name, value in named(given, option).items()}
     except ValueError:
@@ -120,7 +120,7 @@ def named_numbers(given: Sequence[str], option: str) -> dict[str, float]:
 
 
 def named_ranges(given: Sequence[str], option: str) -> dict[str, tuple[float, float]]:
-    """`NAME=LOW:HIGH` pairs by name."""
+    """Parse `NAME=LOW:HIGH` pairs."""
     found = {}
     for name, value in named(given, option).items():
         try:

@@ -1,4 +1,4 @@
-"""What a user brings along: functions by `package.module:name`."""
+"""Imports a user's functions by `package.module:name`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recap_client.errors import InputError, did_you_mean
 
 
 def import_factory(name: str, what: str) -> Callable[..., Any]:
-    """The function of that name, or an InputError that helps; calls nothing yet."""
+    """Import the function of that name, or raise an InputError with a hint; does not call it."""
     module_name, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)  # an installed command does not search the directory it is called from
+        sys.path.insert(0, here)  # installed commands do not search the current directory
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

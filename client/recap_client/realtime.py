@@ -1,4 +1,4 @@
-"""Asynchronous chunking: the next chunk is asked for while this one is carried out, and joined smoothly."""
+"""Asynchronous chunking: the next chunk is requested while this one is executed, and blended in."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ import numpy as np
 
 from recap_client.limits import F64
 
-N_BLEND = 4  # periods over which the old chunk fades into the new; chosen in docs/results/measured
-MARGIN = 1  # periods that a reply may be later than expected
-QUANTILE = 0.9  # of the latest latencies: what the next reply is expected to take
+N_BLEND = 4  # periods of blending from the old chunk to the new; see docs/results/measured
+MARGIN = 1  # periods of tolerance for a late reply
+QUANTILE = 0.9  # of the latest latencies: the expected latency of the next reply
 N_LATENCIES = 32
 CLOSE_TIMEOUT_S = 1.0
 
 
 class Timeline:
-    """The actions to come. An action belongs to a place in the motion, so what has passed is skipped.
+    """The queue of next actions. An action belongs to a position in the motion, so past ones are skipped.
 
-    Places are counted in actions taken. A period in which the robot holds takes none: it stands still, and a
-    chunk that was made for where it stands stays good.
+    Positions are counted in actions taken. A period in which the robot holds takes none: the robot does not
+    move, so a chunk that was planned for its position stays valid.
 
     Args:
-        n_blend: periods over which an old chunk fades into a new one; 0 switches at once.
+        n_blend: periods of blending from an old chunk to a new one; 0 switches at once.
     """
 
     def __init__(self, n_blend: int = N_BLEND) -> None:
         self.n_blend = n_blend
         self.n_taken = 0
-        self.last: F64 | None = None  # the action that was taken last
+        self.last: F64 | None = None  # the last action taken
         self._coming: deque[F64] = deque()
 
     def __len__(self) -> int:
         return len(self._coming)
 
     def join(self, chunk: F64, asked_at: int) -> int:
-        """Go on with a chunk whose observation was made after `asked_at` actions; returns how many it adds.
+        """Continue with a chunk that was observed after `asked_at` actions; returns how many actions remain.
 
-        Where the old chunk ends before the blend does, the robot is taken to stay at its end.
+        If the old chunk ends before the blend, its last action is repeated.
         """
         late = self.n_taken - asked_at
         if late < 0:
             raise ValueError(f"a chunk of place {asked_at} is from the future: {self.n_taken} are taken")
         fresh = [np.asarray(action, np.float64) for action in chunk[late:]]
         if not fresh:
-            return 0  # wholly out of date: what there is goes on
+            return 0  # entirely out of date: keep the current actions
         old = list(self._coming) or ([] if self.last is None else [self.last])
         for i in range(min(self.n_blend, len(fresh)) if old else 0):
             weight = (i + 1) / (self.n_blend + 1)
@@ -60,11 +60,11 @@ class Timeline:
         return len(fresh)
 
     def stay(self, n: int, action: F64) -> None:
-        """Hold by that action for n periods, because the policy wants to."""
+        """Hold with that action for n periods, because the policy's reply is to hold."""
         self._coming = deque([action] * n)
 
     def take(self) -> F64 | None:
-        """The action of this period; None when there is none left, and the robot is to hold."""
+        """The action of this period; None if none is left and the robot should hold."""
         if not self._coming:
             return None
         self.last = self._coming.popleft()
@@ -73,11 +73,11 @@ class Timeline:
 
 
 def ask_after(horizon: int, n_action_steps: int, delay: int, margin: int = MARGIN) -> int:
-    """How many actions after an observation the next one is sent, when a reply takes `delay` periods.
+    """The number of actions between an observation and the next request, if a reply takes `delay` periods.
 
-    So early that the reply is there when `n_action_steps` of the chunk are used, which is as far as it is
-    good for, and that one which is later still finds actions left. A reply that takes longer than a whole
-    chunk is waited for at its end: what was asked for earlier would be of no use.
+    The reply should arrive when `n_action_steps` actions of the chunk are used, and at least `margin` periods
+    before the chunk ends. If a reply takes longer than a whole chunk, the request is sent at the end of the
+    chunk, since its actions would otherwise be out of date.
     """
     if delay >= horizon:
         return horizon
@@ -85,24 +85,24 @@ def ask_after(horizon: int, n_action_steps: int, delay: int, margin: int = MARGI
 
 
 class Latency:
-    """What the next reply is expected to take: a quantile of the latest ones."""
+    """The expected latency of the next reply: a quantile of the latest latencies."""
 
     def __init__(self) -> None:
         self._latest: deque[float] = deque(maxlen=N_LATENCIES)
 
     def observe(self, seconds: float) -> None:
-        """One more reply."""
+        """Add the latency of a reply."""
         self._latest.append(seconds)
 
     def periods(self, period_s: float) -> int:
-        """In whole control periods, upwards; 0 before the first reply."""
+        """The expected latency in control periods, rounded up; 0 before the first reply."""
         if not self._latest:
             return 0
         return math.ceil(float(np.quantile(list(self._latest), QUANTILE)) / period_s)
 
 
 class Infers(Protocol):
-    """What is asked: a `PolicyClient`, or anything with its `infer`."""
+    """A `PolicyClient`, or any object with its `infer`."""
 
     def infer(self, observation: Mapping[str, Any]) -> dict[str, Any]:
         """Actions for an observation."""
@@ -111,7 +111,7 @@ class Infers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a question: a reply, or why there is none."""
+    """The result of a request: a reply or an error."""
 
     asked_at: int  # actions that had been taken when the observation was made
     latency_s: float
@@ -120,11 +120,11 @@ class Answer:
 
 
 class Asker:
-    """Asks in a thread of its own, one question at a time, so that a control loop never waits.
+    """Sends requests in a separate thread, one at a time, so that the control loop never waits.
 
     Args:
-        policy: asked from that thread only.
-        delay_s: added to every reply, to see what a slow one does.
+        policy: called from that thread only.
+        delay_s: artificial delay of every reply.
     """
 
     def __init__(self, policy: Infers, delay_s: float = 0.0) -> None:
@@ -132,18 +132,18 @@ class Asker:
         self._questions: queue.SimpleQueue[tuple[Mapping[str, Any], int, float] | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._closed = threading.Event()
-        self.is_waiting = False  # for an answer that has not been taken yet
+        self.is_waiting = False  # a request is open, or its answer not yet polled
         self._thread = threading.Thread(target=self._run, name="recap-asker", daemon=True)
         self._thread.start()
 
     def ask(self, message: Mapping[str, Any], asked_at: int) -> None:
-        """Send an observation; the answer is taken by `poll`."""
+        """Send an observation; `poll` returns the answer."""
         assert not self.is_waiting, "one question at a time"
         self.is_waiting = True
         self._questions.put((message, asked_at, time.monotonic()))
 
     def poll(self, timeout_s: float = 0.0) -> Answer | None:
-        """The answer, if it has come, or comes in time."""
+        """The answer, or None if it does not arrive within the timeout."""
         try:
             answer = self._answers.get(timeout=timeout_s) if timeout_s else self._answers.get_nowait()
         except queue.Empty:
@@ -152,7 +152,7 @@ class Asker:
         return answer
 
     def close(self) -> None:
-        """Ask no more; a question under way is left to end by itself."""
+        """Stop the thread; an open request ends by itself."""
         self._closed.set()
         self._questions.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
@@ -164,7 +164,7 @@ class Asker:
             failed: Exception | None = None
             try:
                 reply = self._policy.infer(message)
-            except Exception as error:  # whatever it is, the loop decides what becomes of it
+            except Exception as error:  # the loop handles it
                 failed = error
             self._closed.wait(self._delay_s)
             self._answers.put(Answer(asked_at, time.monotonic() - started, reply, failed))

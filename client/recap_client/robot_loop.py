@@ -1,4 +1,4 @@
-"""A robot's control loop at a fixed rate: observe, ask ahead, act within limits, else hold."""
+"""A robot's control loop at a fixed rate: observe, request ahead, act within limits, else hold."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from recap_client.realtime import N_BLEND, Answer, Asker, Infers, Latency, Timel
 
 @runtime_checkable
 class Robot(Protocol):
-    """What can be driven. It may also have `status()` (numbers to show), `done` and `close()`.
+    """A robot to drive. It may also have `status()` (numbers to show), `done` and `close()`.
 
-    With `takeover()` a person may drive it: an action, which is sent in place of the policy's, or None. What
-    they show is added to the server's pool when they hand back.
+    With `takeover()` a person may drive it: it returns an action that replaces the policy's, or None. When
+    the person hands back, their correction is added to the server's pool.
     """
 
     def observe(self) -> Any:
-        """The moment: a `recap.Observation`, or a message as the wire has it."""
+        """The current observation: a `recap.Observation`, or a message."""
         ...
 
     def act(self, action: F64) -> None:
-        """Go towards a target; called once a period, and must return well within it."""
+        """Move towards a target; called once per control period, and must return well within it."""
         ...
 
 
 class Policy(Infers, Protocol):
-    """What drives it: a `PolicyClient`, made with few retries, since the loop has its own patience."""
+    """A `PolicyClient`, with few retries, since the loop itself retries."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the server said of itself."""
+        """The metadata of the server."""
         ...
 
 
 @dataclass(frozen=True)
 class LoopSpec:
-    """How a robot is driven; None is as the server says."""
+    """The settings of a control loop; None: the server's setting."""
 
     steps: int | None = None  # control periods; None until `done`, `stop` or Ctrl-C
     rate_hz: float | None = None
-    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # feature -> within the server's
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # feature -> inside the server's
     max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> less than the server's
-    speed: float = 1.0  # share of the largest steps
+    speed: float = 1.0  # fraction of the largest changes per period
     task: str = ""  # the instruction; empty: the robot's own, or the server's
     n_blend: int = N_BLEND
-    delay_s: float = 0.0  # added to every reply, to see what a slow one does
-    patience_s: float = 10.0  # how long a lost server is waited for, the robot holding
-    gate: bool | None = None  # whether an action is sent until the robot has come to it
+    delay_s: float = 0.0  # artificial delay of every reply
+    patience_s: float = 10.0  # how long the robot holds and waits for a lost server
+    gate: bool | None = None  # repeat an action until the robot has reached it
 
     def __post_init__(self) -> None:
         if self.rate_hz is not None and not 0.1 <= self.rate_hz <= 1000:
@@ -73,40 +73,40 @@ class LoopSpec:
 
 @dataclass(frozen=True)
 class LoopReport:
-    """How it went."""
+    """The result of a run."""
 
-    reason: str  # why it ended: steps, done, stopped, or what went wrong
+    reason: str  # why it ended: steps, done, stopped, or an error
     periods: int = 0
     misses: int = 0  # periods without an action left, in which the robot held
-    overruns: int = 0  # periods that took longer than they may
+    overruns: int = 0  # periods that took too long
     replies: int = 0
-    held: int = 0  # replies that wanted to stay
-    gated: int = 0  # periods in which an action was sent again, for the robot had not come to it
-    failures: int = 0  # questions that got no reply: lost or busy
-    limited: int = 0  # actions that were moved into the box or slowed down
+    held: int = 0  # replies that hold the robot in place
+    gated: int = 0  # periods in which an action was repeated because the robot had not reached it
+    failures: int = 0  # requests without a reply: lost or busy
+    limited: int = 0  # actions that were clipped or slowed down
     by_person: int = 0  # periods in which a person drove
-    corrections: int = 0  # of theirs that the server's pool has
-    not_kept: str = ""  # why one of them is not
+    corrections: int = 0  # corrections added to the server's pool
+    not_kept: str = ""  # why a correction was not added
     latency_p50_ms: float = float("nan")
     latency_p99_ms: float = float("nan")
-    acceleration: float = float("nan")  # mean second difference of the targets, in the units of an action
+    acceleration: float = float("nan")  # mean second difference of the targets, in units of actions
     jerk: float = float("nan")  # mean third difference
     seconds: float = 0.0
     status: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
-        """Whether it ended otherwise than it was to."""
+        """True if the run ended with an error."""
         return self.reason not in ("steps", "done", "stopped")
 
 
 class RobotLoop:
-    """Drives a robot by a policy; `run` returns when it is over, and the robot then holds.
+    """Drives a robot with a policy; when `run` returns, the robot holds.
 
     Args:
-        robot: its `observe` is called when a question is due, or once a period where it has a `takeover` or
-            is gated; its `act` once a period.
-        policy: asked from a thread of the loop's own; the caller closes it.
+        robot: `observe` is called for each request, or with a `takeover` or a gate once per period; `act` is
+            called once per period.
+        policy: called from a separate thread; the caller closes it.
         watch: called after every period.
     """
 
@@ -123,7 +123,7 @@ class RobotLoop:
             hz, self._horizon = float(said["control_hz"]), int(said["action_horizon"])
             self._n_action_steps, self._action_dim = int(said["n_action_steps"]), int(said["action_dim"])
             self._said, limits = said, ActionLimits.read(said)
-            held_columns(said)  # refuses what it could not hold by
+            held_columns(said)  # refuses metadata without valid `hold` columns
             if not (0 < hz < np.inf and 1 <= self._n_action_steps <= self._horizon):
                 raise ValueError(f"{self._n_action_steps} of {self._horizon} actions at {hz} Hz")
         except (KeyError, TypeError, ValueError, InputError) as error:
@@ -131,7 +131,7 @@ class RobotLoop:
                 f"the server does not say what a loop must know ({error}): is it `recap serve`?"
             ) from error
         self.rate_hz = self.spec.rate_hz or hz
-        # A step is a length a period: at a higher rate than the server's the same length would be faster.
+        # Limits are changes per period, so at a higher rate than the server's they must be smaller.
         limits = limits.tightened(action_spans(said), self.spec.limits, self.spec.max_step)
         self.limits = limits.scaled(self.spec.speed * min(1.0, hz / self.rate_hz))
         self._progress = Progress(Gate.read(said, self.spec.gate))
@@ -141,24 +141,24 @@ class RobotLoop:
         self.targets: list[F64] = []
         self._stopped = threading.Event()
         self._latencies_ms: list[float] = []
-        self._at: F64 | None = None  # the target now
-        self._answered_at = 0  # actions taken when the last answered observation was made
+        self._at: F64 | None = None  # the current target
+        self._answered_at = 0  # actions taken at the last observation that was answered
         self._answered_misses = 0
         self._asked_misses = 0
         self._lost_since: float | None = None
         self._person = person_of(
             robot, said, self.rate_hz, getattr(policy, "upload", _no_upload), patience_s=self.spec.patience_s
         )
-        self._stale = False  # whether the answer under way is to what was before a person drove
-        self._seen: dict[str, Any] | None = None  # of this period, where it was looked already
-        self._resumes = False  # after a person has handed back, until there is a chunk
+        self._stale = False  # True if the open request was sent before a person drove
+        self._seen: dict[str, Any] | None = None  # observation of this period, if made already
+        self._resumes = False  # True after a person has handed back, until a new chunk
 
     def stop(self) -> None:
-        """End after this period; from any thread, or a signal handler."""
+        """Stop after this period; may be called from any thread or a signal handler."""
         self._stopped.set()
 
     def run(self) -> LoopReport:
-        """Drive until it is over, then hold; what the robot raises is raised again, a lost server is not."""
+        """Drive until the end, then hold; raises errors of the robot, but reports errors of the server."""
         asker = Asker(self.policy, self.spec.delay_s)
         started = time.monotonic()
         reason = "interrupted"
@@ -168,7 +168,7 @@ class RobotLoop:
             reason = " ".join(str(error).split())
             self._rest()
         except BaseException:
-            with suppress(Exception):  # what went wrong first is what counts
+            with suppress(Exception):  # the first error is raised
                 self._rest()
             raise
         else:
@@ -193,10 +193,10 @@ class RobotLoop:
         return self.report
 
     def _drive(self, asker: Asker) -> str:
-        """Period after period; why it ended."""
+        """Run the control periods; returns why the run ended."""
         period_s = 1 / self.rate_hz
         self._ask(asker)
-        # The robot stands until it knows where to go; that is nobody's miss.
+        # Wait for the first chunk. These periods do not count as misses.
         while not len(self.timeline):
             self._receive(asker.poll(period_s))
             if self._stopped.is_set():
@@ -217,7 +217,7 @@ class RobotLoop:
             early_s = due - time.monotonic()
             if early_s < 0:
                 self._count(overruns=1)
-                due -= early_s  # periods are never made up for by a burst of actions
+                due -= early_s  # late periods are not caught up by a burst of actions
             if self.spec.steps is not None and self.report.periods >= self.spec.steps:
                 return "steps"
             if getattr(self.robot, "done", False):
@@ -226,7 +226,7 @@ class RobotLoop:
                 return "stopped"
 
     def _follow_person(self, asker: Asker) -> bool:
-        """One period by a person, where one drives; what the policy had planned is dropped."""
+        """Run one period by a person and drop the policy's plan; False if no person drives."""
         person = self._person
         if person is None:
             return False
@@ -241,7 +241,7 @@ class RobotLoop:
             return False
         if wanted.shape != (self._action_dim,):
             raise InputError(f"takeover() gave {wanted.shape}: give {self._action_dim} numbers, or None")
-        asker.poll()  # an answer to what is past
+        asker.poll()  # discard an outdated answer
         self._progress.send(None)
         self._count(by_person=1)
         self._send(wanted)
@@ -251,7 +251,7 @@ class RobotLoop:
         delay = self.latency.periods(1 / self.rate_hz)
         every = ask_after(self._horizon, self._n_action_steps, delay)
         if self._resumes and self._person is not None and self._person.settle():
-            return False  # what was shown is to be in the pool
+            return False  # wait until the correction is in the pool
         return not len(self.timeline) or self.timeline.n_taken - self._answered_at >= every
 
     def _look(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class RobotLoop:
             message[PROMPT] = self.spec.task
         if self._at is None:
             self._at = position_in(message, self._said)
-        if self._person is not None:  # the server counts actions of its own, not a person's
+        if self._person is not None:  # the server does not count a person's actions
             message.setdefault(TIME, self.report.periods / self.rate_hz)
         return message
 
@@ -273,7 +273,7 @@ class RobotLoop:
         self._asked_misses = missed
 
     def _receive(self, answer: Answer | None) -> None:
-        """Join what has come; a lost or busy server is asked again until patience ends."""
+        """Blend in a chunk that has arrived; a lost or busy server is retried for `patience_s`."""
         if answer is None or self._stale:
             self._stale = self._stale and answer is None
             return
@@ -295,13 +295,13 @@ class RobotLoop:
         held = bool(answer.reply.get("held", False))
         self._count(replies=1, held=int(held))
         if held and self.timeline.last is not None:
-            self.timeline.stay(len(chunk), self._still)  # where it is by now, not where it was when it asked
+            self.timeline.stay(len(chunk), self._still)  # at the current position, not that of the request
             self._progress.send(None)
         else:
             self.timeline.join(chunk, answer.asked_at)
 
     def _checked(self, reply: Mapping[str, Any]) -> F64:
-        """The actions of a reply, of the shape that was promised and finite."""
+        """The actions of a reply, checked for shape and finite numbers."""
         actions = np.asarray(reply.get("actions"))
         fits = actions.ndim == 2 and actions.shape[1] == self._action_dim and len(actions)
         if not fits or actions.dtype.kind not in "iuf" or not np.isfinite(actions).all():
@@ -311,7 +311,7 @@ class RobotLoop:
         return actions.astype(np.float64)
 
     def _act(self) -> None:
-        """One period: the next action within the limits, or one that holds."""
+        """Run one period: send the next action, or hold."""
         assert self._at is not None
         again = None if self._seen is None else self._progress.again(self._seen[STATE])
         if again is not None:
@@ -322,13 +322,13 @@ class RobotLoop:
         self._progress.send(None if wanted is None else np.clip(wanted, self.limits.low, self.limits.high))
         if wanted is None:
             self._count(misses=0 if self._resumes else 1)
-            self.timeline.last = self._still  # what comes next blends from there
+            self.timeline.last = self._still  # the next chunk blends from here
         else:
             self._resumes = False
         self._send(wanted)
 
     def _send(self, wanted: F64 | None) -> None:
-        """An action within the limits, or one that holds."""
+        """Send an action within the limits; None: hold."""
         assert self._at is not None
         target = self._still
         if wanted is not None:
@@ -345,12 +345,12 @@ class RobotLoop:
 
     @property
     def _still(self) -> F64:
-        """The action that holds: the last target again, or no change where actions are changes."""
+        """The action that holds the robot: the last target, or zeros for delta actions."""
         assert self._at is not None
         return np.zeros_like(self._at) if self.limits.relative else self._at
 
     def _rest(self) -> None:
-        """Hold where it is, however it ended."""
+        """Hold the robot at the end of the run."""
         if self._at is not None:
             self.robot.act(self._still.copy())
 
@@ -364,7 +364,7 @@ class RobotLoop:
         self.report = replace(self.report, **counts)
 
     def _kept(self) -> dict[str, Any]:
-        """What the pool has of a person."""
+        """The corrections that were uploaded."""
         person = self._person
         if person is None:
             return {}
@@ -377,7 +377,7 @@ def _no_upload(episode: Mapping[str, Any]) -> None:
 
 
 def roughness(targets: list[F64], order: int) -> float:
-    """Mean length of that difference of the targets; nan where there are too few."""
+    """Mean norm of the differences of that order of the targets; nan if there are too few."""
     if len(targets) <= order:
         return float("nan")
     return float(np.linalg.norm(np.diff(np.array(targets), order, axis=0), axis=1).mean())

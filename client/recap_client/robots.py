@@ -1,4 +1,4 @@
-"""How a robot to be driven is found by name."""
+"""Finds the robot to drive by its name."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def make_robot(
     rename: Mapping[str, str] | None = None,
     same_units: bool = False,
 ) -> Robot:
-    """A LeRobot robot by its type, one of an installed package by its name, or what a factory makes.
+    """Make a LeRobot robot by its type, a robot of an installed package by its name, or one by a factory.
 
     Args:
         name: `lerobot:TYPE`, a name of the entry point group `recap.robots`, or `package.module:factory`.
-        metadata: what the server says of itself; a factory is called with it.
-        options: of the robot's config, or keywords of the factory; text as it was typed.
-        rename: of a LeRobot robot: its name of a motor or camera -> the policy's.
-        same_units: of a LeRobot robot: send its numbers as they are.
+        metadata: the server's metadata; a factory is called with it.
+        options: options of the robot's config, or keyword arguments of the factory; text or values.
+        rename: LeRobot: the robot's name of a motor or camera -> the policy's name.
+        same_units: LeRobot: do not convert units.
     """
     if name.startswith(LEROBOT):
         from recap_client.lerobot import connect_lerobot

@@ -1,4 +1,4 @@
-"""The openpi wire: msgpack with numpy arrays, strictly; whatever is not allowed is a WireError."""
+"""openpi's wire format: msgpack with numpy arrays, checked strictly; a violation raises a WireError."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from recap_client.errors import WireError, in_short
 
 MAX_DEPTH = 8
-MAX_ITEMS = 4096  # values, keys included; an array counts for a few
+MAX_ITEMS = 4096  # values, including keys; an array counts as several
 MAX_DIMS = 6
 _DTYPE = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
 _ARRAY = frozenset((b"__ndarray__", b"data", b"dtype", b"shape"))
 _SCALAR = frozenset((b"__npgeneric__", b"data", b"dtype"))
-# First byte -> bytes that follow; and -> width of the count that follows, values each counted one has inside.
+# First byte -> size of the value. First byte -> width of the count, and values per counted item (0: bytes).
 _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 _COUNTED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 _COUNTED |= {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
@@ -26,12 +26,12 @@ _PLAIN = (str, bytes, bool, int, float, type(None))
 
 
 def encode(message: object) -> bytes:
-    """A message as bytes; arrays of numbers and bools, nothing else beyond what msgpack has."""
+    """Encode a message: values of msgpack, and arrays of numbers and booleans."""
     try:
         data: bytes = msgpack.packb(message, default=_pack)
     except WireError:
         raise
-    except Exception as error:  # msgpack raises what it likes
+    except Exception as error:  # msgpack raises many types
         raise WireError(
             f"a message cannot be written ({in_short(error)}): send maps, lists, numbers and text"
         ) from error
@@ -39,13 +39,13 @@ def encode(message: object) -> bytes:
 
 
 def decode(data: bytes | bytearray | memoryview, max_bytes: int) -> Any:
-    """The message in these bytes; arrays look into them and cannot be written to."""
+    """Decode a message; arrays are read-only views of `data`."""
     if len(data) > max_bytes:
         raise WireError(f"a message of {len(data)} bytes is too large: send at most {max_bytes}")
     _check_structure(data)
     try:
         message = msgpack.unpackb(data, strict_map_key=False)
-    except Exception as error:  # msgpack raises what it likes
+    except Exception as error:  # msgpack raises many types
         raise WireError(
             f"a message is no msgpack ({in_short(error)}): send one whole message a frame"
         ) from error
@@ -53,7 +53,7 @@ def decode(data: bytes | bytearray | memoryview, max_bytes: int) -> Any:
 
 
 def decode_map(data: bytes | bytearray | memoryview, max_bytes: int) -> dict[str, Any]:
-    """A message that is a map with text for keys."""
+    """Decode a message that must be a map with text keys."""
     message = decode(data, max_bytes)
     if not isinstance(message, dict):
         raise WireError(f"a message is a {type(message).__name__}, not a map: send key and value pairs")
@@ -61,15 +61,15 @@ def decode_map(data: bytes | bytearray | memoryview, max_bytes: int) -> dict[str
 
 
 def _check_structure(data: bytes | bytearray | memoryview) -> None:
-    """Count and skip through a message before any of it is built: a few bytes can stand for many objects."""
-    at, n_items, open_ends = 0, 0, [1]  # how many values each open map or list still lacks
+    """Check the size of a message before it is decoded, since a few bytes can expand to many objects."""
+    at, n_items, open_ends = 0, 0, [1]  # values that each open map or list still needs
     while open_ends:
         if not open_ends[-1]:
             open_ends.pop()
             continue
         open_ends[-1] -= 1
         n_items += 1
-        if n_items > MAX_ITEMS or len(open_ends) > MAX_DEPTH + 2:  # an array is a map with a shape in it
+        if n_items > MAX_ITEMS or len(open_ends) > MAX_DEPTH + 2:  # an array is a map with a list in it
             raise WireError(f"a message holds more than {MAX_ITEMS} values or is nested too deep: send less")
         size, n_inner, at = _head(data, at)
         at += size
@@ -82,7 +82,7 @@ def _check_structure(data: bytes | bytearray | memoryview) -> None:
 
 
 def _head(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
-    """Of the value that begins there: bytes that follow its head, values inside it, where they begin."""
+    """Parse the head of a value: bytes of its content, number of values inside, position after the head."""
     if at >= len(data):
         raise WireError("a message ends before it is whole: send one whole message a frame")
     first, at = data[at], at + 1
@@ -115,7 +115,7 @@ def _pack(value: object) -> object:
 
 
 def _restore(value: Any, depth: int) -> Any:
-    """Plain values with their arrays put together."""
+    """Convert decoded values: maps that represent arrays become arrays."""
     if depth > MAX_DEPTH:
         raise WireError(f"a message is nested more than {MAX_DEPTH} deep: send it flat")
     if isinstance(value, dict):

@@ -237,12 +237,12 @@ def stress() -> str:
         return f"{part['writers']} processes × {part['appends_each']} appends"
 
     rows = [
-        ("kill −9 at random moments", killed(data["kill"]), data["kill"]),
-        ("writers at once, deletes and compactions running", written(data["writers"]), data["writers"]),
+        ("kill −9 at random times", killed(data["kill"]), data["kill"]),
+        ("concurrent writers, with deletes and compactions", written(data["writers"]), data["writers"]),
         ("the same on an object store", written(store["writers"]), store["writers"]),
         ("kill −9 on an object store", killed(store["kills"]), store["kills"]),
     ]
-    heads = ["stress", "how much", "lost, doubled or damaged"]
+    heads = ["test", "amount", "lost, duplicated or damaged"]
     return table(heads, [(what, size, len(part["problems"])) for what, size, part in rows])
 
 
@@ -381,7 +381,7 @@ def big_network(name: str) -> Callable[[], str]:
                 extra = (
                     f"{r['samples_per_s']:.0f} samples/s, {r['tokens_per_s']:.0f} tokens/s, "
                     f"{r['peak_gib']:.0f} GiB, "
-                    f"MFU {100 * r['mfu_goal']:.1f} %, of what is computed {100 * r['mfu_executed']:.1f} %"
+                    f"MFU {100 * r['mfu_goal']:.1f} %, of computed products {100 * r['mfu_executed']:.1f} %"
                 )
             rows.append((r["name"], f"{r['ms']:.1f}", f"{r['floor_ms']:.1f}", extra))
         return table(["what", "ms, median", "floor, ms", "error, or rates"], rows)
@@ -480,7 +480,7 @@ def fuzz() -> str:
     """What malformed input did: nothing."""
     data = load("serve_fuzz")
     frames, bombs, uploads = data["frames"], data["bombs"], data["uploads"]
-    taken = f"{frames.get('refused', 0):,} refused, {frames.get('taken', 0):,} fine"
+    taken = f"{frames.get('refused', 0):,} refused, {frames.get('taken', 0):,} accepted"
     answered = ", ".join(f"{n:,} × {status}" for status, n in uploads["statuses"].items())
     low, high = uploads["rss_mib"]
     growth = f"{frames['memory_growth_kib']:+.1f} KiB"
@@ -520,20 +520,20 @@ def soak() -> str:
             f"{r['replies']:,}; a robot {r['replies_a_robot'][0]:,} to {r['replies_a_robot'][1]:,}",
         ),
         ("reply p50 / p99", f"{r['latency_p50_ms']:.0f} / {r['latency_p99_ms']:.0f} ms"),
-        ("errors that a robot saw; odd replies", f"{sum(r['errors'].values())}; {r['odd_replies']}"),
-        ("connections made anew", f"{r['connected_anew']:,}"),
-        ("servers stopped gently, exit code 0; killed", f"{gently}; {killed}"),
+        ("errors seen by a robot; invalid replies", f"{sum(r['errors'].values())}; {r['odd_replies']}"),
+        ("reconnections", f"{r['connected_anew']:,}"),
+        ("servers stopped by SIGTERM, exit code 0; killed", f"{gently}; {killed}"),
         ("writers killed", f"{r['writers_killed']:,}"),
         ("demonstrations acknowledged; lost; changed", f"{r['acknowledged']:,}; {r['lost']}; {r['changed']}"),
-        ("old versions removed meanwhile", f"{attacks['house']['versions removed']:,}"),
+        ("old versions pruned", f"{attacks['house']['versions removed']:,}"),
         ("malformed frames refused", f"{attacks['frames']['refused']:,}"),
         (
             "hostile uploads",
-            f"{hostile:,}, of which {attacks['hostile'].get('201', 0)} were accepted and harmed nobody",
+            f"{hostile:,}, of which {attacks['hostile'].get('201', 0)} were accepted, without damage",
         ),
-        ("connections that stall, vanish or do not read", f"{attacks['stalls']['connections']:,}"),
+        ("connections that stall, disconnect or do not read", f"{attacks['stalls']['connections']:,}"),
         (
-            "memory of the two servers after 30 s and at the end; each was started anew on the way",
+            "memory of the two servers after 30 s and at the end; each was restarted during the run",
             "; ".join(each),
         ),
     ]
@@ -543,7 +543,7 @@ def soak() -> str:
 def one_demonstration() -> str:
     """What a pool of one is worth."""
     rows = [(name, rate(r), f"{r['mean_best']:.2f}") for name, r in load("studio_one_demo")["rows"].items()]
-    return table(["who, from where", "past 0.85 [95 %]", "mean best coverage"], rows)
+    return table(["agent and start", "> 0.85 [95 %]", "mean best coverage"], rows)
 
 
 def dual_arm() -> str:
@@ -692,9 +692,9 @@ def residual_rules() -> str:
     names = {
         "replay": "replay, same settings",
         "whole": "the whole residual",
-        "samples": "by how far two samples agree",
-        "cold": "the whole one, temperature 0",
-        "ratio": "by whose next pose was more right",
+        "samples": "by the agreement of two samples",
+        "cold": "the whole residual, temperature 0",
+        "ratio": "by the better prediction of the block's pose",
     }
     pools = {"ell-200": "200 of the L", "tee-50": "50 of the T"}
     rows = []
@@ -707,7 +707,7 @@ def residual_rules() -> str:
         rule = f"{row['rule']} px".replace("half", "half at ").replace("usual", "by the usual error, ")
         rule = names.get(row["rule"], rule)
         rows.append((f"{row['policy']}, {pools[row['pool']]}", rule, found["n"], share, over))
-    return table(["policy and pool", "what counts", "episodes", "> 0.95, %", "over replay"], rows)
+    return table(["policy and pool", "rule", "episodes", "> 0.95, %", "difference to replay"], rows)
 
 
 def controls(*wanted: str) -> Callable[[], str]:
@@ -742,7 +742,7 @@ def gate() -> str:
         (f"{p['value']:g}", f"{100 * p['abstained']:.0f}", f"{100 * p['> 0.85 of the rest']:.0f}")
         for p in load("gate")["points"]
     ]
-    return table(["least confidence", "abstained, %", "past 0.85 of the rest, %"], rows)
+    return table(["least confidence", "abstained, %", "> 0.85 among the rest, %"], rows)
 
 
 def masking(name: str) -> Callable[[], str]:
@@ -896,9 +896,9 @@ SETTINGS = {  # of two arms, by what a run's name adds
     "": "as above",
     "fresh": "fresh scenes",
     "every-step": "a new chunk every step",
-    "randomised": "other looks",
-    "5mm": "poses off by 5 mm and 2°",
-    "10mm": "poses off by 10 mm and 4°",
+    "randomised": "other colours, lights and distractors",
+    "5mm": "pose noise of 5 mm and 2°",
+    "10mm": "pose noise of 10 mm and 4°",
     "1": "one demonstration a task",
     "single": "in the world's frame",
 }
@@ -913,8 +913,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "controls-sizes": controls("pusht-nano", "pusht-small"),
     "controls-weighed": controls("pusht-small, half at 20 px", "pusht-nano, half at 20 px"),
     "controls-blocks": controls("pusht-small, new blocks"),
-    "controls-beyond": controls("pusht-small, poses off", "pusht-small, 198 shown at another speed"),
-    "controls-fine-tune": controls("pusht-small, beside a fine-tune"),
+    "controls-beyond": controls("pusht-small, pose noise", "pusht-small, 198 at another speed"),
+    "controls-fine-tune": controls("pusht-small, compared with a fine-tune"),
     "controls-world-sizes": controls("small, single", "small, oracle"),
     "expert": expert,
     "still": still,

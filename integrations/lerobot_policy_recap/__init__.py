@@ -1,4 +1,4 @@
-"""A ReCAP policy in LeRobot: `--policy.path` of a folder that `lerobot-policy-recap` wrote."""
+"""A ReCAP policy in LeRobot: use a folder that `lerobot-policy-recap` wrote as `--policy.path`."""
 
 from .configuration_recap import RecapConfig
 

@@ -11,7 +11,7 @@ from recap_client.errors import InputError, RecapError
 
 
 def write_checkpoint(folder: Path, url: str) -> str:
-    """Ask the server what it serves and write a checkpoint that points to it; returns what it serves."""
+    """Write a checkpoint that refers to the server; returns a description of the served policy."""
     from lerobot.configs.types import FeatureType, PolicyFeature
 
     from .configuration_recap import RecapConfig
@@ -39,7 +39,7 @@ def write_checkpoint(folder: Path, url: str) -> str:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser("lerobot-policy-recap", description=__doc__)
     parser.add_argument("folder", type=Path, help="to write")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What a LeRobot checkpoint of a served policy says: where the server is."""
+"""The LeRobot config of a served policy: the address of its server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lerobot.configs.policies import PreTrainedConfig
 @PreTrainedConfig.register_subclass("recap")
 @dataclass
 class RecapConfig(PreTrainedConfig):  # type: ignore[misc]
-    """A policy that `recap serve` computes; the weights stay there.
+    """A policy that runs in `recap serve`; its weights stay on the server.
 
     Args:
-        url: of the server; its token is the variable RECAP_TOKEN.
-        n_action_steps: actions of a chunk to carry out; none: as the server says.
-        chunk_size: actions of a chunk, as the server said when the checkpoint was written.
-        seed: of the policy's noise; each episode and each environment of a batch has its own.
-        reply_timeout_s: for one reply.
+        url: address of the server; its token is read from the variable RECAP_TOKEN.
+        n_action_steps: actions of a chunk to execute; None: the server's setting.
+        chunk_size: actions of a chunk, as served when the checkpoint was written.
+        seed: first seed of the policy's noise; each episode of each environment gets its own.
+        reply_timeout_s: timeout of one reply.
     """
 
     url: str = "ws://127.0.0.1:8000"
@@ -30,12 +30,12 @@ class RecapConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @property
     def observation_delta_indices(self) -> None:
-        """One observation: the server keeps the history."""
+        """None, that is one observation: the server keeps the history."""
         return None
 
     @property
     def action_delta_indices(self) -> list[int]:
-        """A chunk."""
+        """The steps of a chunk."""
         return list(range(self.chunk_size))
 
     @property

@@ -1,4 +1,4 @@
-"""The policy that LeRobot runs: tensors to messages, replies to tensors."""
+"""The policy that LeRobot runs: converts tensors to messages and replies to tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .remote import KEY_IMAGE, KEY_STATE, RemotePolicy
 
 
 class RecapPolicy(PreTrainedPolicy):  # type: ignore[misc]
-    """A thin client: the network, the pool and the history are the server's."""
+    """A thin client; the network, the pool and the history are on the server."""
 
     config_class = RecapConfig
     name = "recap"
@@ -46,7 +46,7 @@ class RecapPolicy(PreTrainedPolicy):  # type: ignore[misc]
         return torch.from_numpy(self.remote.chunks(self._messages(batch)))
 
     def supports_rtc(self) -> bool:
-        """No: a chunk cannot be conditioned on what is left of the last one; `recap-client run` blends."""
+        """False: a chunk cannot be conditioned on the rest of the last one; `recap-client run` blends."""
         return False
 
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any] | None]:
@@ -65,7 +65,7 @@ class RecapPolicy(PreTrainedPolicy):  # type: ignore[misc]
 
 
 def _array(key: str, value: Tensor) -> NDArray[Any]:
-    """A picture as uint8 with its channels last, anything else as it is."""
+    """An image as uint8 with channels last; other tensors unchanged."""
     array: NDArray[Any] = value.detach().cpu().numpy()
     if not key.startswith(KEY_IMAGE):
         return array

@@ -1,4 +1,4 @@
-"""What is done with observations and actions on LeRobot's side: nothing is normalised, the server does it."""
+"""LeRobot's processing of observations and actions; without normalisation, which the server does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .configuration_recap import RecapConfig
 
 
 def make_recap_pre_post_processors(config: RecapConfig, dataset_stats: Any = None) -> tuple[Any, Any]:
-    """The two pipelines that LeRobot asks for."""
+    """The pre- and postprocessing pipelines that LeRobot requires."""
     before = [
         RenameObservationsProcessorStep(rename_map={}),
         AddBatchDimensionProcessorStep(),

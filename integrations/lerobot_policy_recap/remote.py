@@ -1,4 +1,4 @@
-"""A served policy for several environments at once: numpy in, numpy out, a connection for each."""
+"""A served policy for several environments, with one connection for each; numpy in, numpy out."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ KEY_STATE, KEY_IMAGE, KEY_IMAGES = "observation.state", "observation.image", "ob
 
 
 class RemotePolicy:
-    """Keeps a connection and the actions to come for each environment of a batch.
+    """Keeps a connection and a queue of actions for each environment of a batch.
 
     Args:
-        url: of the server; its token is the variable RECAP_TOKEN.
-        n_action_steps: actions of a chunk to carry out; none: as the server says.
-        seed: of the noise.
-        reply_timeout_s: for one reply.
+        url: address of the server; its token is read from the variable RECAP_TOKEN.
+        n_action_steps: actions of a chunk to execute; None: the server's setting.
+        seed: first seed of the noise.
+        reply_timeout_s: timeout of one reply.
     """
 
     def __init__(
@@ -45,25 +45,25 @@ class RemotePolicy:
         self._gate = Gate.read(said)
         self._coming: list[deque[NDArray[np.float32]]] = []
         self._progress: list[Progress] = []
-        self._executed: list[int] = []  # actions that were taken of the last chunk
+        self._executed: list[int] = []  # actions taken from the last chunk
         self._episode = 0
         self._is_fresh = True
 
     def reset(self) -> None:
-        """Begin a new episode in every environment; the server is told with the first observation."""
+        """Begin a new episode in every environment; the server is reset before the next request."""
         self._coming, self._executed, self._is_fresh = [], [], True
 
     def close(self) -> None:
-        """Leave the server."""
+        """Close the connections."""
         for client in self.clients:
             client.close()
 
     def actions(self, observe: Any, states: NDArray[Any]) -> NDArray[np.float32]:
-        """The next action of each of n environments: (n, a); where the server gates, perhaps the last again.
+        """The next action of each of n environments: (n, a); with a gate, the last action may be repeated.
 
         Args:
-            observe: called for the messages, one an environment, when new chunks are due.
-            states: (n, s) as observed now.
+            observe: returns the messages, one per environment; called when new chunks are needed.
+            states: (n, s) observed now.
         """
         n = len(states)
         if len(self._coming) != n:
@@ -87,7 +87,7 @@ class RemotePolicy:
         """A chunk for each message: (n, chunk_size, a).
 
         Args:
-            executed: how many actions of its last chunk each carried out; none: as the server expects.
+            executed: actions of its last chunk that each environment executed; None: the server's default.
         """
         while len(self.clients) < len(messages):
             self.clients.append(self._connect())
@@ -99,7 +99,7 @@ class RemotePolicy:
             self._is_fresh, executed = False, None
         if executed is not None:
             messages = [{**m, EXECUTED: n} for m, n in zip(messages, executed, strict=True)]
-        with ThreadPoolExecutor(len(messages)) as pool:  # at once, so that the server can batch them
+        with ThreadPoolExecutor(len(messages)) as pool:  # in parallel, so that the server can batch them
             replies = pool.map(lambda client, message: client.infer(message), clients, messages)
             chunks = np.stack([np.asarray(reply["actions"], np.float32) for reply in replies])
         if chunks.shape != (len(messages), self.chunk_size, self.action_dim) or not np.isfinite(chunks).all():
@@ -107,7 +107,7 @@ class RemotePolicy:
         return chunks
 
     def messages(self, batch: Mapping[str, NDArray[Any]], tasks: Sequence[str]) -> list[dict[str, Any]]:
-        """A LeRobot batch as the wire has it: state (n, s), images (n, h, w, 3) uint8."""
+        """Convert a LeRobot batch to messages: state (n, s), images (n, h, w, 3) uint8."""
         size = int(self.said["state_dim"])
         if KEY_STATE not in batch or batch[KEY_STATE].shape[1:] != (size,):
             shape = batch[KEY_STATE].shape if KEY_STATE in batch else "missing"
@@ -123,7 +123,7 @@ class RemotePolicy:
         ]
 
     def _images(self, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Camera of the policy -> its pictures; LeRobot's `observation.image` is the first camera."""
+        """Camera of the policy -> images; LeRobot's `observation.image` is the first camera."""
         known = list(self.said.get("cameras") or {})
         found = {name: batch[KEY_IMAGES + name] for name in known if KEY_IMAGES + name in batch}
         if known and KEY_IMAGE in batch:

@@ -11,18 +11,18 @@ from lerobot.robots.config import RobotConfig
 @RobotConfig.register_subclass("recap_sim")
 @dataclass
 class RecapSimConfig(RobotConfig):  # type: ignore[misc]
-    """A Gymnasium environment behind LeRobot's interface; by default gym-pusht.
+    """A Gymnasium environment with LeRobot's robot interface; by default gym-pusht.
 
     Args:
         env: the id of a Gymnasium environment, or `package.module:factory`.
-        env_options: keywords of its making.
-        reset_options: given to its reset, such as {task: press}.
-        motors: the numbers of its state, and of an action, by name.
-        state: the key of its state in an observation; nested keys are written with dots.
+        env_options: keyword arguments to make it.
+        reset_options: options of its reset, such as {task: press}.
+        motors: names of the numbers of its state and of an action.
+        state: key of its state in an observation; nested keys are separated by dots.
         images: camera -> key in an observation.
-        metrics: keys of its info to show, numbers or truths; the first is success.
-        seed: of its reset.
-        report: a file to which a line of JSON is added at the end of an episode.
+        metrics: keys of its info to show, numbers or booleans; the first is success.
+        seed: seed of its reset.
+        report: a file to which a line of JSON is appended at the end of an episode.
     """
 
     env: str = "gym_pusht:gym_pusht/PushT-v0"

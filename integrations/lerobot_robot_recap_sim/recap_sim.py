@@ -1,4 +1,4 @@
-"""The simulated robot behind LeRobot's interface."""
+"""The simulated robot, with LeRobot's robot interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .simulation import Simulation, make_env
 
 
 class RecapSim(Robot):  # type: ignore[misc]
-    """A robot in a simulator; every action sent is one control period of it."""
+    """A simulated robot; each action that is sent runs one control period."""
 
     config_class = RecapSimConfig
     name = "recap_sim"
@@ -28,31 +28,31 @@ class RecapSim(Robot):  # type: ignore[misc]
 
     @property
     def observation_features(self) -> dict[str, Any]:
-        """A float a motor, a shape a camera."""
+        """A float for each motor, a shape for each camera."""
         return {**self.action_features, **self.simulation.shapes()}
 
     @property
     def action_features(self) -> dict[str, Any]:
-        """A float a motor."""
+        """A float for each motor."""
         return {f"{motor}.pos": float for motor in self.config.motors}
 
     @property
     def is_connected(self) -> bool:
-        """Whether an episode runs."""
+        """True while an episode is running."""
         return self._is_connected
 
     @property
     def is_calibrated(self) -> bool:
-        """There is nothing to calibrate."""
+        """Always true, since there is nothing to calibrate."""
         return True
 
     @property
     def done(self) -> bool:
-        """Whether the episode is over."""
+        """True if the episode is over."""
         return self.simulation.done
 
     def status(self) -> Mapping[str, float]:
-        """The best of each metric so far."""
+        """The best value of each metric so far."""
         return dict(self.simulation.best)
 
     def connect(self, calibrate: bool = True) -> None:
@@ -67,16 +67,16 @@ class RecapSim(Robot):  # type: ignore[misc]
         """Nothing to do."""
 
     def get_observation(self) -> dict[str, Any]:
-        """What motors and cameras say now."""
+        """The current state and images."""
         return self.simulation.observation()
 
     def send_action(self, action: dict[str, Any]) -> dict[str, Any]:
-        """One control period."""
+        """Run one control period."""
         self.simulation.act(action)
         return action
 
     def disconnect(self) -> None:
-        """End the episode and write how it went."""
+        """End the episode and write its report."""
         if self._is_connected and self.config.report is not None:
             self.simulation.write(self.config.report, env=self.config.env, seed=self.config.seed)
         self._is_connected = False

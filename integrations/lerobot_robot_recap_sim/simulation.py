@@ -1,4 +1,4 @@
-"""A Gymnasium environment as dictionaries of motors and cameras; needs no LeRobot."""
+"""A Gymnasium environment as dictionaries of motors and cameras; does not need LeRobot."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 
 
 class Simulation:
-    """One episode of an environment; an action after its end changes nothing.
+    """One episode of an environment; actions after its end have no effect.
 
     Args:
         env: a Gymnasium environment.
-        motors: the numbers of its state and of an action, by name.
-        state: the key of its state; nested keys are written with dots.
-        images: camera -> key.
+        motors: names of the numbers of its state and of an action.
+        state: key of its state in an observation; nested keys are separated by dots.
+        images: camera -> key in an observation.
         metrics: keys of its info; the first is success.
     """
 
@@ -47,7 +47,7 @@ class Simulation:
         self._measure(info)
 
     def observation(self) -> dict[str, Any]:
-        """A float a motor, a picture a camera."""
+        """A float for each motor, an image for each camera."""
         state = np.asarray(self._pick(self._state), np.float64)
         motors = {f"{name}.pos": float(value) for name, value in zip(self.motors, state, strict=True)}
         return {**motors, **{camera: np.asarray(self._pick(key)) for camera, key in self._images.items()}}
@@ -57,7 +57,7 @@ class Simulation:
         return {camera: np.asarray(self._pick(key)).shape for camera, key in self._images.items()}
 
     def act(self, action: Mapping[str, float]) -> None:
-        """One control period towards a target."""
+        """Run one control period towards a target."""
         if self.done:
             return
         target = np.array([action[f"{name}.pos"] for name in self.motors], np.float32)
@@ -67,7 +67,7 @@ class Simulation:
         self.done = bool(terminated or truncated or self.best.get(self._metrics[0], 0.0))
 
     def write(self, report: Path, **more: Any) -> None:
-        """Add how the episode went to a file, as one line."""
+        """Append the result of the episode to a file, as one line of JSON."""
         report.parent.mkdir(parents=True, exist_ok=True)
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**more, "steps": self.steps, **self.best}) + "\n")
@@ -86,7 +86,7 @@ class Simulation:
 
 
 def make_env(name: str, options: Mapping[str, Any]) -> Any:
-    """A registered Gymnasium environment by its id (`module:id` imports the module), or a factory's."""
+    """Make a Gymnasium environment by its id (`module:id` imports the module), or by a factory."""
     if re.search(r"-v\d+$", name):
         import gymnasium
 

@@ -1,4 +1,4 @@
-"""Sizes of π0-type networks, and the training recipes of those that `recap train --size` offers."""
+"""Sizes of π0-type networks, and the training recipes of the sizes of `recap train --size`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 class Pi0NetworkConfig(AnyNetworkConfig):
     """Sizes of transformers' `PI0ForConditionalGeneration`; `tiny` by default.
 
-    A prefix of images, words and what was retrieved is read once; an action expert of as many layers looks
-    at it, layer by layer, while it denoises the chunk.
+    A prefix of images, words and retrieved tokens is computed once. An action expert with the same number of
+    layers attends to it, layer by layer, while it denoises the chunk.
     """
 
     backbone: ClassVar[str] = "pi0"
-    sees_pixels: ClassVar[bool] = True  # through a vision tower of its own
+    sees_pixels: ClassVar[bool] = True  # through its own vision tower
     blocks: ClassVar[tuple[str, ...]] = ("GemmaDecoderLayer", "SiglipEncoderLayer")
     sizes: ClassVar[tuple[str, ...]] = ("pi0-debug", "pi0")
     published: ClassVar[str] = "lerobot/pi0_base"
 
-    num_layers: int = 6  # of prefix and expert alike
+    num_layers: int = 6  # of prefix and expert each
     num_attention_heads: int = 4
     num_key_value_heads: int = 1
     attention_head_dim: int = 32
@@ -39,10 +39,10 @@ class Pi0NetworkConfig(AnyNetworkConfig):
     vision_heads: int = 4
     vision_dim: int = 128
     vision_mlp_dim: int = 512
-    vision_patch: int = 16  # px of a side
-    n_words: int = 512  # of the vocabulary
-    n_text_tokens: int = 16  # of an instruction; what is longer is cut
-    max_state_dim: int = 32  # as published: shorter ones are filled up with zeros
+    vision_patch: int = 16  # px per side
+    n_words: int = 512  # size of the vocabulary
+    n_text_tokens: int = 16  # of an instruction; longer ones are truncated
+    max_state_dim: int = 32  # as published; shorter states are padded with zeros
     max_action_dim: int = 32
 
     def __post_init__(self) -> None:
@@ -63,14 +63,14 @@ class Pi0NetworkConfig(AnyNetworkConfig):
 
     @classmethod
     def model(cls) -> type[SlotModel]:
-        """transformers' π0."""
+        """The model class around transformers' π0."""
         from recap_pi0.vla import VisionLanguageActionModel
 
         return VisionLanguageActionModel
 
     @classmethod
     def recipe(cls, size: str, base: TrainConfig) -> TrainConfig:
-        """It sees pixels and predicts actions alone; whole ones are fine-tuned from published weights."""
+        """It sees pixels and predicts only actions; the full size is fine-tuned from published weights."""
         from recap.training.presets import DEBUG, LARGE
 
         whole = not size.endswith("-debug")
@@ -91,18 +91,18 @@ class Pi0NetworkConfig(AnyNetworkConfig):
 
     @property
     def patch(self) -> int:
-        """Of a side of what becomes one token."""
+        """Pixels per side of an image patch, which is one token."""
         return self.vision_patch
 
     @property
     def width(self) -> int:
-        """Of a token of the prefix."""
+        """The width of a token of the prefix."""
         return self.prefix_dim
 
 
 @dataclass(frozen=True)
 class Pi05NetworkConfig(Pi0NetworkConfig):
-    """As π0, but the time step modulates every norm of the action expert, and the state is words."""
+    """Like π0, but the time step modulates every norm of the action expert, and the state is text."""
 
     backbone: ClassVar[str] = "pi05"
     blocks: ClassVar[tuple[str, ...]] = (*Pi0NetworkConfig.blocks, "AdaptiveLayer")
@@ -111,7 +111,7 @@ class Pi05NetworkConfig(Pi0NetworkConfig):
 
     @classmethod
     def model(cls) -> type[SlotModel]:
-        """The same with norms and words of π0.5."""
+        """The model class with π0.5's norms and text."""
         from recap_pi0.vla import Pi05ActionModel
 
         return Pi05ActionModel

@@ -1,4 +1,4 @@
-"""transformers' π0-type network, unmodified, in the sizes that are used here; and its words."""
+"""Builds and loads transformers' π0-type network, unmodified, and tokenizes instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recap.features.pretrained import find_model, load_tokenizer, optional_modul
 from recap.policies.network import load_strictly, read_part, read_weights
 from recap_pi0.config import Pi0NetworkConfig
 
-# Published name -> ours, in this order. A LeRobot policy has `model.` before each.
+# Pattern of a published name -> our name, applied in this order. LeRobot policies add the prefix `model.`.
 NAMES = (
     (r"^model\.(?=paligemma_with_expert|action_|time_mlp|state_proj)", ""),
     (r"^paligemma_with_expert\.paligemma\.lm_head\.", "model.vlm.language_model.embed_tokens."),
@@ -29,11 +29,11 @@ PI0_NAMES = (
     (r"^paligemma_with_expert\.gemma_expert\.lm_head\.", "model.dit.embed_tokens."),
     (r"^(?=state_proj|action_in_proj|action_time_mlp)", "embed_action_time."),
 )
-BEGIN, NO_WORD = 2, -1  # ids of an instruction's beginning, as Gemma has it, and of what is after its end
+BEGIN, NO_WORD = 2, -1  # ids of Gemma's token for the beginning, and of padding
 
 
 def build_pi0(config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> nn.Module:
-    """A `PI0ForConditionalGeneration` with fresh weights."""
+    """A `PI0ForConditionalGeneration` with random weights."""
     transformers = optional_module("transformers", "a π0-type policy")
     heads = {
         "model_type": "gemma",
@@ -76,8 +76,8 @@ def build_pi0(config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> nn.
 def load_pretrained_pi0(network: nn.Module, source: str) -> None:
     """Load published weights of the π0 type, strictly, from a directory or a hub name.
 
-    A key that is missing, left over or of another shape, and a network of other sizes whose weights would
-    fit all the same, are errors. A config.json of LeRobot does not tell sizes.
+    Missing or unexpected keys and other shapes are errors, and so are other sizes of the network, even if
+    the weights would fit. A config.json of LeRobot does not contain sizes.
     """
     transformers = optional_module("transformers", "a π0-type policy")
     directory = find_model(source, "π0-type network")
@@ -94,7 +94,7 @@ def load_pretrained_pi0(network: nn.Module, source: str) -> None:
 
 
 def published_names(weights: dict[str, Tensor], names: Sequence[tuple[str, str]]) -> dict[str, Tensor]:
-    """The same under our names; what becomes nothing has no place."""
+    """Rename weights to our names; those with an empty new name are dropped."""
     renamed: dict[str, Tensor] = {}
     for name, value in weights.items():
         for pattern, ours in (*NAMES, *names):
@@ -105,7 +105,7 @@ def published_names(weights: dict[str, Tensor], names: Sequence[tuple[str, str]]
 
 
 def _sizes(config: Any) -> dict[str, Any]:
-    """What shapes alone do not tell."""
+    """Settings that the shapes of weights do not determine."""
     parts = {
         "text": config.vlm_config.text_config,
         "expert": config.dit_config,
@@ -120,10 +120,10 @@ def _sizes(config: Any) -> dict[str, Any]:
 
 
 def freeze_unused(network: Any, sees: bool) -> None:
-    """Weights that no action depends on do not learn: a distributed run would wait for their gradients.
+    """Freeze weights that do not affect actions, because a distributed run would wait for their gradients.
 
-    Of the prefix only keys and values of each layer are looked at, so what comes after those of its last
-    layer leads nowhere; nor does the expert read words.
+    The expert uses only the keys and values of each layer of the prefix. So the rest of the prefix's last
+    layer has no effect, and neither have the expert's word embeddings.
     """
     prefix = network.model.vlm.language_model
     last = prefix.layers[-1]
@@ -136,7 +136,7 @@ def freeze_unused(network: Any, sees: bool) -> None:
 
 
 def hashed_ids(tasks: Sequence[str], config: Pi0NetworkConfig) -> Tensor:
-    """Words as ids (n, L) by their hash: a small network that learns its words needs no vocabulary."""
+    """Word ids (n, L) by hashing, so that a small network trained from scratch needs no vocabulary."""
     rows = []
     for task in tasks:
         digests = [hashlib.sha256(word.encode()).digest()[:8] for word in WORD.findall(task.lower())]
@@ -146,7 +146,7 @@ def hashed_ids(tasks: Sequence[str], config: Pi0NetworkConfig) -> Tensor:
 
 
 def tokenized_ids(texts: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig) -> Tensor:
-    """Ids (n, L) of a published tokenizer, after the mark of a beginning."""
+    """Ids (n, L) of a published tokenizer, after its token for the beginning."""
     begun = [f"{tokenizer.bos_token or ''}{text}" for text in texts]
     rows: list[list[int]] = tokenizer(begun, add_special_tokens=False)["input_ids"]
     for row in rows:
@@ -156,7 +156,7 @@ def tokenized_ids(texts: Sequence[str], tokenizer: Any, config: Pi0NetworkConfig
 
 
 def published_tokenizer(source: str) -> Any:
-    """A tokenizer of a directory or a hub name."""
+    """Load a tokenizer from a directory or a hub name."""
     return load_tokenizer(find_model(source, "tokenizer"))
 
 

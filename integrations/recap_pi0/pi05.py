@@ -1,6 +1,6 @@
-"""What π0.5 has other than π0: the time step in every norm of the action expert, and the state as words.
+"""The differences of π0.5 from π0: the time step modulates the expert's norms, and the state is text.
 
-transformers has π0 alone. Its vision tower, its prefix and the expert's attention are used as they are.
+transformers contains only π0. Its vision tower, its prefix and the expert's attention are used unchanged.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from recap.policies.network import load_strictly, read_weights
 from recap_pi0.config import Pi0NetworkConfig
 from recap_pi0.pi0 import build_pi0, published_names
 
-N_BINS = 256  # that a number of the state may fall into
-SPAN = 7 / 3  # deviations from the mean that the bins reach, either way: 99 of 100 of a normal distribution
-NAMES = ((r"^paligemma_with_expert\.gemma_expert\.lm_head\..*", ""),)  # the expert reads no words
+N_BINS = 256  # bins of each number of the state
+SPAN = 7 / 3  # the bins reach so many deviations on each side
+NAMES = ((r"^paligemma_with_expert\.gemma_expert\.lm_head\..*", ""),)  # the expert has no word embeddings
 
 
 @dataclass(frozen=True)
 class Velocity:
-    """As transformers returns it."""
+    """The predicted velocity, in the form that transformers returns."""
 
     logits: Tensor
 
 
 class AdaptiveNorm(nn.Module):
-    """RMSNorm whose scale, shift and gate follow from the time step."""
+    """RMSNorm with scale, shift and gate from the time step."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class AdaptiveNorm(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, x: Tensor, condition: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens (B, S, C) normalised, and the gate of what is made of them."""
+        """The normalised tokens (B, S, C), and the gate for the output of the next block."""
         scale, shift, gate = self.dense(condition)[:, None].chunk(3, dim=-1)
         normed = functional.rms_norm(x.float(), x.shape[-1:], eps=self.eps)
         return (normed * (1 + scale.float()) + shift.float()).to(x.dtype), gate.to(x.dtype)
 
 
 class AdaptiveLayer(nn.Module):
-    """A layer of the action expert around the stock attention and MLP."""
+    """A layer of the action expert, with the stock attention and MLP."""
 
     def __init__(self, stock: Any, eps: float) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class AdaptiveLayer(nn.Module):
         self.post_attention_layernorm = AdaptiveNorm(stock.hidden_size, eps)
 
     def forward(self, x: Tensor, condition: Tensor, **attention: Any) -> Tensor:
-        """Tokens (B, S, C); `attention` is what the stock attention asks for."""
+        """Tokens (B, S, C); `attention` holds the other arguments of the stock attention."""
         normed, gate = self.input_layernorm(x, condition)
         x = x + gate * self.self_attn(hidden_states=normed, **attention)[0]
         normed, gate = self.post_attention_layernorm(x, condition)
@@ -66,7 +66,7 @@ class AdaptiveLayer(nn.Module):
 
 
 class Pi05(nn.Module):
-    """π0's prefix, and an action expert that the time step modulates."""
+    """π0's prefix, with an action expert that the time step modulates."""
 
     def __init__(self, config: Pi0NetworkConfig, image_size: int, chunk_size: int) -> None:
         super().__init__()
@@ -85,12 +85,12 @@ class Pi05(nn.Module):
     def forward(
         self, noise: Tensor, timestep: Tensor, attention_mask: Tensor, past_key_values: Any
     ) -> Velocity:
-        """The velocity of noisy actions (B, H, a); the mask (B, P) says what of the prefix is there."""
+        """The velocity of noisy actions (B, H, a); the mask (B, P) marks the tokens of the prefix."""
         expert, horizon = self.model.dit, noise.shape[1]
         x = self.action_in_proj(noise)
         time = self.sinusoid_embeds(timestep).to(x.dtype)
         condition = functional.silu(self.time_mlp_out(functional.silu(self.time_mlp_in(time))))
-        there = functional.pad(attention_mask, (0, horizon), value=1)  # every action sees all the others
+        there = functional.pad(attention_mask, (0, horizon), value=1)  # every action attends to all others
         places = (there.cumsum(1) - 1)[:, -horizon:]
         given = {
             "attention_mask": there.bool()[:, None, None].expand(-1, 1, horizon, -1),
@@ -110,7 +110,7 @@ def load_pretrained_pi05(network: nn.Module, source: str) -> None:
 
 
 def state_words(encode: Callable[[str], list[int]]) -> tuple[Tensor, Tensor]:
-    """Ids (256, L) of each bin's number, -1 after its end, and of what follows the state (K,)."""
+    """Ids (256, L) of each bin's number, padded with -1, and ids (K,) of the text after the state."""
     rows = [encode(f" {i}") for i in range(N_BINS)]
     longest = max(map(len, rows))
     table = torch.tensor([row + [-1] * (longest - len(row)) for row in rows])
@@ -118,5 +118,5 @@ def state_words(encode: Callable[[str], list[int]]) -> tuple[Tensor, Tensor]:
 
 
 def state_bins(state: Tensor) -> Tensor:
-    """Which bin each number of a normalised state falls into."""
+    """The bin of each number of a normalised state."""
     return ((state / SPAN + 1) * (N_BINS / 2)).floor().clamp(0, N_BINS - 1).long()

@@ -1,4 +1,4 @@
-"""The vision-language-action model: a π0-type network whose prefix also holds what was retrieved."""
+"""The vision-language-action model: a π0-type network with the retrieved chunk in its prefix."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ STATE, ACTION = "proprio", "action"
 
 @dataclass(frozen=True)
 class Prefix:
-    """What the action expert looks at: keys and values of every layer, the same at every denoising step."""
+    """Keys and values of every layer for the action expert; the same at every denoising step."""
 
     cache: Any
-    present: Tensor  # (B, P) 1 where a token may be looked at
+    present: Tensor  # (B, P) 1 for tokens that are present
 
 
 class VisionLanguageActionModel(SlotModel):
-    """The π0-type network with its table of slots.
+    """The π0-type network with its layout of slots.
 
-    The prefix is images, words, and the retrieved chunk: a token of its proprioception, then one a step of
-    its actions. The moment's own state and the noisy actions follow, as published. Step i of the retrieved
-    chunk is always as far from step i of the actions, whatever else is there.
+    The prefix is images, words, and the retrieved chunk: a token of its proprioception, then one per step of
+    its actions. The current state and the noisy actions follow, as published. The distance in positions
+    between step i of the retrieved chunk and step i of the actions is always the same.
     """
 
     tag = "vision-language-action-model"
     summary = (
-        "A retrieval-conditioned vision-language-action model of the π0 type: given the moment and a chunk "
-        "that another embodiment did in a like moment, its action expert denoises the action chunk."
+        "A retrieval-conditioned vision-language-action model of the π0 type: given the observation and "
+        "the chunk of another embodiment in a similar moment, its action expert denoises the action chunk."
     )
 
-    state_token = True  # whether the state is a token before the actions
+    state_token = True  # True if the state is a token before the actions
     build = staticmethod(build_pi0)
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -63,12 +63,12 @@ class VisionLanguageActionModel(SlotModel):
         self.ports = nn.ModuleDict()
         if config.retrieval:
             widths = {"retrieved_proprio": self.layout["retrieved_proprio"].width}
-            widths["retrieved_action"] = config.action_dim + 1  # each with whether the demonstration had it
+            widths["retrieved_action"] = config.action_dim + 1  # + 1: validity of the step
             self.ports.update({name: nn.Linear(w, self.sizes.prefix_dim) for name, w in widths.items()})
 
     @classmethod
     def task_encoder(cls, config: PolicyConfig) -> TaskEncoder:
-        """Ids of words (n, L); -1 after the end."""
+        """A function from instructions to ids (n, L), padded with -1."""
         sizes = _sizes(config)
         if config.text == "words":
             return lambda tasks: hashed_ids(tasks, sizes)
@@ -77,12 +77,12 @@ class VisionLanguageActionModel(SlotModel):
 
     @staticmethod
     def said(task: str) -> str:
-        """An instruction in the form that the published network was trained on."""
+        """The instruction in the form of the published network's training."""
         return f"{task}\n"
 
     @property
     def n_tokens(self) -> int:
-        """Of prefix, state and actions."""
+        """The number of tokens of prefix, state and actions."""
         config = self.config
         each = (config.image.size // self.sizes.vision_patch) ** 2
         retrieved = 1 + config.chunk_size if config.retrieval else 0
@@ -90,32 +90,32 @@ class VisionLanguageActionModel(SlotModel):
         return prefix + self.state_token + config.chunk_size
 
     def load_published(self, source: str) -> None:
-        """Load published weights of the π0 type; the ports of what is retrieved are still to learn."""
+        """Load published weights of the π0 type; the projections of the retrieved chunk stay random."""
         load_pretrained_pi0(self.network, source)
 
     def recompute_activations(self) -> None:
-        """Refused: transformers then drops the cache through which the expert sees the prefix."""
+        """Refused, since transformers then drops the cache that the expert needs."""
         raise InputError("a π0-type network cannot recompute its activations: set checkpointing=false")
 
     def read(self, batch: Batch) -> Prefix:
-        """The prefix; it does not depend on the noisy actions."""
+        """Compute the prefix, which does not depend on the noisy actions."""
         tokens, present = self.embed(batch)
         inner: Any = self.network.model
         cache = inner.vlm(
             inputs_embeds=tokens,
             attention_mask=present,
             position_ids=present.cumsum(-1) - 1,
-            token_type_ids=torch.zeros_like(present),  # one block: every token sees every other
+            token_type_ids=torch.zeros_like(present),  # one block: every token attends to all others
             use_cache=True,
         ).past_key_values
         return Prefix(cache, present)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Tokens of the prefix (B, P, d), and which are there (B, P); an absent one is never looked at."""
+        """Tokens of the prefix (B, P, d), and which are present (B, P); absent ones are masked."""
         inner: Any = self.network.model
         tokens: list[Tensor] = []
         present: list[Tensor] = []
-        images = sorted(self.layout.images, key=lambda slot: slot.retrieved)  # now comes first, as published
+        images = sorted(self.layout.images, key=lambda slot: slot.retrieved)  # present first, as published
         if images:
             pixels = torch.cat([batch.values[slot.name] for slot in images])
             features = inner.vlm.get_image_features(pixels).pooler_output  # (images * B, t, d)
@@ -146,15 +146,15 @@ class VisionLanguageActionModel(SlotModel):
             attention_mask=prefix.present,
             past_key_values=prefix.cache,
         ).logits
-        prefix.cache.crop(-self.state_token - config.chunk_size)  # the expert has added keys and values
+        prefix.cache.crop(-self.state_token - config.chunk_size)  # drop what the expert added
         return {ACTION: out[..., : config.action_dim].float().flatten(1)}
 
     def words(self, batch: Batch) -> Tensor:
-        """Ids of all that is said in words (B, L); -1 where there is none."""
+        """Ids of the text (B, L), padded with -1."""
         return batch.text
 
     def _steps(self, name: str, values: Tensor) -> Tensor:
-        """A vector slot (B, width) as tokens: actions a step each with their validity, anything else one."""
+        """A vector slot (B, width) as tokens: for actions one per step with its validity, else one."""
         if name != "retrieved_action":
             return values[:, None]
         horizon, width = self.config.chunk_size, self.config.action_dim
@@ -166,7 +166,7 @@ class VisionLanguageActionModel(SlotModel):
 
 
 class Pi05ActionModel(VisionLanguageActionModel):
-    """π0.5: the state is written after the instruction, in whole numbers."""
+    """π0.5: the state follows the instruction as text, in whole numbers."""
 
     state_token = False
     build = staticmethod(Pi05)
@@ -177,21 +177,21 @@ class Pi05ActionModel(VisionLanguageActionModel):
 
     @staticmethod
     def said(task: str) -> str:
-        """As it stands before the state."""
+        """The text before the state."""
         plain = task.strip().replace("_", " ").replace("\n", " ")
         return f"Task: {plain}, State:"
 
     @property
     def n_tokens(self) -> int:
-        """With as many for the state as a published tokenizer needs at most."""
+        """Includes the largest number of tokens that a published tokenizer needs for the state."""
         return super().n_tokens + 4 * self.layout[STATE].width + 4
 
     def load_published(self, source: str) -> None:
-        """Load published weights of π0.5; the ports of what is retrieved are still to learn."""
+        """Load published weights of π0.5; the projections of the retrieved chunk stay random."""
         load_pretrained_pi05(self.network, source)
 
     def words(self, batch: Batch) -> Tensor:
-        """The instruction, the state number by number, and what calls for actions."""
+        """Ids of the instruction, the numbers of the state, and the text before the actions."""
         if self._state_words is None:
             self._state_words = state_words(self._encode)
         table, end = (part.to(batch.text.device) for part in self._state_words)
@@ -212,5 +212,5 @@ def _sizes(config: PolicyConfig) -> Pi0NetworkConfig:
 
 
 def _filled(values: Tensor, width: int) -> Tensor:
-    """With zeros up to the width that was published."""
+    """Pad with zeros to the published width."""
     return nn.functional.pad(values, (0, width - values.shape[-1]))

@@ -1,1 +1,1 @@
-"""ReCAP as a policy of a RoboTwin 2.0 checkout."""
+"""ReCAP as a policy in a RoboTwin 2.0 checkout."""

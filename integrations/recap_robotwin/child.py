@@ -1,4 +1,4 @@
-"""The agent in a process of its own, for a RoboTwin whose Python is not ours: see `deploy_policy.Remote`."""
+"""The agent in a separate process, for a RoboTwin with another Python: see `deploy_policy.Remote`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from recap_robotwin.pilot import Pilot
 
 
 def main() -> None:
-    """Serve the pilot of the settings in the first argument until standard input ends."""
+    """Serve a pilot with the settings in the first argument until standard input ends."""
     asked = sys.stdin.buffer
-    # What a library prints must not get between the messages: they keep the pipe, prints go to stderr.
+    # Messages keep the pipe of stdout. What libraries print goes to stderr.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def serve(pilot: Pilot, asked: BinaryIO, answers: BinaryIO) -> None:
-    """Answer message by message; what the user can mend is told, anything else ends the process."""
+    """Answer messages; user errors are sent as replies, other errors end the process."""
     while (message := read_message(asked)) is not None:
         reply: dict[str, Any] = {}
         try:

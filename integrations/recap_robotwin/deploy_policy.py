@@ -1,8 +1,8 @@
-"""ReCAP as a policy of RoboTwin 2.0: `get_model`, `eval` and `reset_model`, as its evaluation calls them.
+"""ReCAP as a policy of RoboTwin 2.0: `get_model`, `eval` and `reset_model`, which its evaluation calls.
 
-`recap robotwin init` copies this file into RoboTwin's `policy` folder. It needs nothing but numpy: with
-`python: PATH` in deploy_policy.yml ReCAP runs in that interpreter, as a process of its own, and RoboTwin may
-keep an older Python. Without it ReCAP is imported here.
+`recap robotwin init` copies this file into RoboTwin's `policy` folder. It needs only numpy. With
+`python: PATH` in deploy_policy.yml, ReCAP runs as a separate process in that interpreter, so that RoboTwin
+can use an older Python. Without it, ReCAP is imported here.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ OURS = "recap_robotwin"
 
 
 class Model:
-    """An agent, here or in a process of its own, and what it is to be told beyond RoboTwin's observation."""
+    """An agent, here or in a separate process, and the objects to add to RoboTwin's observation."""
 
     def __init__(self, agent: Any, objects: Mapping[str, str]) -> None:
         self.agent = agent
-        self.objects = objects  # ours -> the attribute of the task that holds it
+        self.objects = objects  # our name -> attribute of the task
 
 
 def get_model(usr_args: Mapping[str, Any]) -> Model:
-    """The agent that the settings of deploy_policy.yml ask for."""
+    """The agent of the settings in deploy_policy.yml."""
     objects = read_objects(usr_args.get("objects"))
     if usr_args.get("python"):
         return Model(Remote(str(usr_args["python"]), usr_args), objects)
@@ -42,7 +42,7 @@ def get_model(usr_args: Mapping[str, Any]) -> Model:
 
 
 def eval(TASK_ENV: Any, model: Model, observation: Mapping[str, Any]) -> None:  # noqa: N803
-    """Carry out a chunk, looking after each action; the task itself says when it is done."""
+    """Execute a chunk and observe after each action, until the task says that it is done."""
     for step in range(model.agent.n_action_steps):
         if step:
             observation = TASK_ENV.get_obs()
@@ -61,7 +61,7 @@ def reset_model(model: Model) -> None:
 
 
 def flatten(observation: Mapping[str, Any], cameras: tuple[str, ...]) -> dict[str, Any]:
-    """What an agent takes of RoboTwin's observation, by path."""
+    """The parts of RoboTwin's observation that an agent uses, by path."""
     message = {f"endpose/{key}": np.asarray(value) for key, value in observation.get("endpose", {}).items()}
     for camera in cameras:
         picture = observation["observation"].get(camera, {}).get("rgb")
@@ -71,7 +71,7 @@ def flatten(observation: Mapping[str, Any], cameras: tuple[str, ...]) -> dict[st
 
 
 def read_objects(setting: Any) -> dict[str, str]:
-    """`can,pot=pot_actor`, or the same as a mapping: our name -> the task's attribute."""
+    """Parse `can,pot=pot_actor`, or a mapping: our name -> attribute of the task."""
     if not setting:
         return {}
     if isinstance(setting, Mapping):
@@ -81,7 +81,7 @@ def read_objects(setting: Any) -> dict[str, str]:
 
 
 def pose_of(task: Any, attribute: str) -> Any:
-    """xyz and quaternion, w first, of an actor of the task."""
+    """The pose of an actor of the task: xyz and quaternion, w first."""
     actor: Any = getattr(task, attribute, None)
     if not hasattr(actor, "get_pose"):
         raise RuntimeError(
@@ -92,7 +92,7 @@ def pose_of(task: Any, attribute: str) -> Any:
 
 
 class Remote:
-    """An agent in another interpreter, spoken to by its standard input and output."""
+    """An agent in another interpreter; messages go through its standard input and output."""
 
     def __init__(self, python: str, usr_args: Mapping[str, Any]) -> None:
         plain = {key: value for key, value in usr_args.items() if isinstance(value, (str, int, float))}
@@ -125,7 +125,7 @@ class Remote:
         self._read()
 
     def close(self) -> None:
-        """End the process; without this it ends with ours."""
+        """End the process; otherwise it ends with this process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -150,7 +150,7 @@ class Remote:
 
 
 def write_message(stream: Any, message: Mapping[str, Any]) -> None:
-    """Arrays by name: a length of eight bytes, then as many of numpy's npz."""
+    """Write arrays by name: the length in eight bytes, then an npz file."""
     buffer = io.BytesIO()
     np.savez(buffer, **message)
     stream.write(len(buffer.getvalue()).to_bytes(8, "big") + buffer.getvalue())
@@ -158,7 +158,7 @@ def write_message(stream: Any, message: Mapping[str, Any]) -> None:
 
 
 def read_message(stream: Any) -> dict[str, Any] | None:
-    """The inverse of `write_message`; None when the other side has gone."""
+    """The inverse of `write_message`; None if the other side has ended."""
     head = stream.read(8)
     if len(head) < 8:
         return None

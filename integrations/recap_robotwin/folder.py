@@ -1,4 +1,4 @@
-"""The folder that makes ReCAP a policy of a RoboTwin checkout."""
+"""The policy folder for a RoboTwin checkout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ python: {python}
 pool: {pool}
 policy: replay            # or a policy's directory
 retrieval: null           # null: as the policy was trained; to replay: world, blind, or another by name
-n_action_steps: null      # of a chunk that are carried out before the next look at the pool
+n_action_steps: null      # actions executed before the next retrieval
 n_candidates: null
 denoising_steps: null
 device: cpu               # or cuda
@@ -51,7 +51,7 @@ python script/eval_policy.py --config "policy/{name}/deploy_policy.yml" --overri
 
 
 def files(name: str, pool: str | None, python: str | None) -> Mapping[str, str]:
-    """File name -> text."""
+    """The files of the folder: name -> text."""
     return {
         "__init__.py": INIT,
         "deploy_policy.py": Path(deploy_policy.__file__).read_text("utf-8"),
@@ -61,7 +61,7 @@ def files(name: str, pool: str | None, python: str | None) -> Mapping[str, str]:
 
 
 def init_folder(folder: Path, pool: str | None = None, python: str | None = sys.executable) -> None:
-    """Write the folder; files of another hand are never replaced."""
+    """Write the folder; existing files are never replaced."""
     wanted = files(folder.name, pool, python)
     there = [name for name in wanted if (folder / name).exists()]
     if there:
@@ -77,5 +77,5 @@ def init_folder(folder: Path, pool: str | None = None, python: str | None = sys.
 
 
 def _yaml(text: str | None) -> str:
-    """A scalar of YAML: null, or in quotes."""
+    """A YAML scalar: null, or a quoted string."""
     return "null" if text is None else "'" + text.replace("'", "''") + "'"

@@ -1,4 +1,4 @@
-"""One agent in one RoboTwin episode: its observation goes in, what its `ee` control takes comes out."""
+"""An agent in RoboTwin: converts its observations, and actions for its `ee` control."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OBSERVATION, OBJECTS, INSTRUCTION = "observation/", "objects/", "instruction"
 
 
 class Pilot:
-    """Acts in one episode after another; `open` makes one from RoboTwin's settings."""
+    """Acts in one episode after the other; `open` makes one from RoboTwin's settings."""
 
     def __init__(self, spec: PilotSpec, pool: PoolSource, policy: TrainedPolicy | None = None) -> None:
         self.spec = spec
         self.agent = assemble_agent(spec.agent, pool, policy, robot=_robot(pool))
         self.n_action_steps = self.agent.n_action_steps
         wanted = list(self.agent.requires.cameras)
-        self.cameras = tuple(their_camera(name) for name in wanted)  # that RoboTwin should hand over
+        self.cameras = tuple(their_camera(name) for name in wanted)  # cameras that RoboTwin must provide
         self._sizes, self._fps = _look_into(pool, wanted)
         if self.agent.policy is not None and self.agent.image_size is not None:
             self._sizes |= dict.fromkeys(wanted, (self.agent.image_size, self.agent.image_size))
@@ -73,7 +73,7 @@ class Pilot:
 
         Args:
             message: RoboTwin's observation by path (`endpose/left_endpose`, `observation/head_camera/rgb`),
-                with `instruction` and, where they are known, `objects/NAME` (7,).
+                with `instruction` and, if known, `objects/NAME` (7,).
         """
         seen = self.observe(message)
         if self._follows_objects and not seen.objects:
@@ -92,7 +92,7 @@ class Pilot:
         return to_ee(action, seen.proprio)
 
     def observe(self, message: Mapping[str, NDArray[Any]]) -> Observation:
-        """What RoboTwin observes, as an agent takes it."""
+        """Convert RoboTwin's observation to an `Observation`."""
         images = {}
         for name in self.cameras:
             key = f"{OBSERVATION}{name}/rgb"
@@ -114,7 +114,7 @@ class Pilot:
 
 
 def to_ee(action: NDArray[Any], now: NDArray[Any]) -> F64:
-    """A 20-D action as RoboTwin's 16-D one; of q and -q the quaternion nearer to the present one."""
+    """Convert a 20-D action to RoboTwin's 16-D; of q and -q, the quaternion nearer to the current one."""
     if action.shape != (2 * ARM_DIM,):
         raise InputError(f"an action is of shape {action.shape}: the agent does not drive two arms, (20,)")
     try:
@@ -130,19 +130,19 @@ def to_ee(action: NDArray[Any], now: NDArray[Any]) -> F64:
 
 @dataclass(frozen=True, slots=True)
 class _Seeded:
-    """What an agent asks of a trial."""
+    """A trial with a seed."""
 
     seed: int
 
 
 def _robot(pool: PoolSource) -> RobotSpec | None:
-    """Two arms, with the cameras of the pool."""
+    """The robot of the pool, inferred from its first demonstration."""
     view = pool.view()
     return infer_robot(view.episode(view.episode_ids[0])) if view.episode_ids else None
 
 
 def _follows_objects(agent: RetrievalAgent) -> bool:
-    """Whether the agent would retrieve otherwise if it knew of no object."""
+    """True if the agent's retrieval depends on objects."""
     retriever, view = agent.retriever, agent.retriever.source.view()
     aligner = retriever.config.aligner
     if aligner.from_start or agent.requires.objects or not view.episode_ids:
@@ -155,7 +155,7 @@ def _follows_objects(agent: RetrievalAgent) -> bool:
 
 
 def _look_into(pool: PoolSource, cameras: list[str]) -> tuple[dict[str, tuple[int, int]], float]:
-    """Height and width of the pool's pictures, so that ours are made alike, and its rate."""
+    """Height and width of the pool's images, to which observed images are resized, and its rate."""
     view = pool.view()
     if not view.episode_ids:
         return {}, FPS
@@ -200,7 +200,7 @@ def _numbers(given: NDArray[Any], key: str, shape: tuple[int, ...]) -> F64:
 
 
 def _picture(given: NDArray[Any], key: str, size: tuple[int, int] | None) -> U8:
-    """RGB as it is, or at the size of the demonstrations' pictures."""
+    """Check an RGB image and resize it to the size of the demonstrations' images, if given."""
     image = np.asarray(given)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise InputError(f"'{key}' is {image.dtype} {image.shape}: it should be uint8 (h, w, 3)")

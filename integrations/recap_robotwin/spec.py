@@ -1,4 +1,4 @@
-"""The settings of a RoboTwin evaluation that are ours, from `deploy_policy.yml` and what overrides it."""
+"""ReCAP's settings of a RoboTwin evaluation, from `deploy_policy.yml` and its overrides."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from recap import config as configs
 from recap.assembly import REPLAY, AgentConfig
 from recap.errors import InputError
 
-RETRIEVALS = {"world": "robotwin-world", "blind": "robotwin-blind"}  # other names are as everywhere
-ELSEWHERE = ("python", "objects")  # ours too, but for the part that runs in RoboTwin's process
+RETRIEVALS = {"world": "robotwin-world", "blind": "robotwin-blind"}  # short names; others stay as they are
+ELSEWHERE = ("python", "objects")  # settings used in RoboTwin's process only
 
 
 @dataclass(frozen=True)
 class PilotSpec:
-    """Who acts, and what it retrieves from."""
+    """The agent and its pool."""
 
     pool: str
     agent: AgentConfig
 
 
 def read_spec(usr_args: Mapping[str, Any]) -> PilotSpec:
-    """RoboTwin's own settings are passed over; one that is nearly ours is taken for a slip."""
+    """Read the settings; RoboTwin's own are ignored, except that likely typing errors are refused."""
     known = [field.name for field in fields(AgentConfig)]
     for key in usr_args:
         if key not in (*known, *ELSEWHERE, "pool"):

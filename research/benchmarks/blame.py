@@ -5,10 +5,10 @@ python research/benchmarks/blame.py --env dualarm --draws 2 --json docs/results/
 
 A pool of 100 demonstrations; in each draw five of them are harmed while their states stay as they are:
 actions mirrored about the tool, actions shifted by 40 px or 4 cm, or cut before the first object moves.
-Replay acts 400 times; what it used and how each episode ended is blamed as `recap pool blame` does; what is
-accused is put into quarantine, and the same starts are run again. On PushT a disc replays the disc's
-demonstrations of four goals, 100 starts of each. With two arms the ViperX replays ten demonstrations of the
-UR5e of each of ten tasks, 40 starts of each.
+Replay acts 400 times. `recap pool blame LOG --pool POOL` accuses by what it used, and by comparing the
+demonstrations with each other, which needs no rollout. What is accused is put into quarantine, and the same
+starts are run again. On PushT a disc replays the disc's demonstrations of four goals, 100 starts of each.
+With two arms the ViperX replays ten demonstrations of the UR5e of each of ten tasks, 40 starts of each.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ from recap.evaluation.agents import Trial
 from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import wilson
-from recap.pool.memory import MemoryPool
+from recap.evaluation.worlds import find_suite
+from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.opening import open_pool
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.outliers import outliers
+from recap.retrieval.presets import find_retrieval
+from recap.retrieval.subtrajectories import source_frame
 from recap.types import Episode, Retrieval
 from recap.usage import Run, blame
 
@@ -52,6 +55,7 @@ class Setting:
     positions: tuple[int, ...]  # of an action's numbers
     shift: tuple[float, ...]
     moved: float  # of an object, that is seen
+    task_by: str | None = None  # attribute that names the task; None: the instruction
 
 
 PUSHT = Setting(
@@ -71,6 +75,7 @@ TWO_ARMS = Setting(
     (0, 1, 2, 10, 11, 12),
     (0.04, 0.0, 0.0, 0.04, 0.0, 0.0),
     0.002,
+    "task_key",
 )
 SETTINGS = {setting.env: setting for setting in (PUSHT, TWO_ARMS)}
 
@@ -125,7 +130,7 @@ def run_some(episodes: Sequence[Episode], setting: Setting, trials: Sequence[Tri
 
     def note(run: Run, slot: int, found: Retrieval) -> None:
         match = found.matches[0]
-        ref = in_demonstration(agent.retriever.view_of(found), match.ref)
+        ref = source_frame(agent.retriever.view_of(found), match.ref)
         run.add(ref.episode_id, ref.t, match.distance, found.off_course)
 
     results = run_trials(agent, spec, trials, 1)
@@ -163,20 +168,38 @@ def draw(
     kinds = {demos[i].id: KINDS[k % len(KINDS)] for k, i in enumerate(chosen)}
     pool = [harmed(setting, demo, kinds[demo.id]) if demo.id in kinds else demo for demo in demos]
     runs = rollouts(pool, setting, trials, workers)
-    accused = [suspect.episode_id for suspect in blame(runs, ALPHA) if suspect.accused]
+    by_log = [suspect.episode_id for suspect in blame(runs, ALPHA) if suspect.accused]
+    by_pool = compared(pool, setting)
+    accused = list(dict.fromkeys([*by_log, *by_pool]))
     used = {name: sum(any(use.episode_id == name for use in run.uses) for run in runs) for name in kinds}
     after = rollouts([demo for demo in pool if demo.id not in accused], setting, trials, workers)
     return {
         "harmed": {
-            name: {"kind": kind, "episodes": used[name], "found": name in accused}
+            name: {
+                "kind": kind,
+                "episodes": used[name],
+                "found": name in accused,
+                "by_log": name in by_log,
+                "by_pool": name in by_pool,
+            }
             for name, kind in kinds.items()
         },
         "sound_accused": [name for name in accused if name not in kinds],
+        "sound_accused_by_log": [name for name in by_log if name not in kinds],
         "n_sound": len(demos) - N_HARMED,
         "before": rate(runs),
         "after": rate(after),
         "by_outcome_alone": by_outcome(runs, kinds),
     }
+
+
+def compared(pool: Sequence[Episode], setting: Setting) -> list[str]:
+    """Whom the comparison within a task accuses, as `recap pool blame --pool` does; no rollout is needed."""
+    robot = find_suite(setting.env).robot(setting.options)
+    spec = find_retrieval(setting.config.retrieval or "world", robot)
+    by = setting.task_by
+    found = outliers(MemoryView(pool), robot, spec, lambda e: e.task if by is None else str(e.attributes[by]))
+    return [one.episode_id for one in found]
 
 
 def by_outcome(runs: Sequence[Run], kinds: Mapping[str, str]) -> dict[str, int]:
@@ -207,6 +230,7 @@ def main() -> None:
     """Run it."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--draws", type=int, default=6)
+    parser.add_argument("--first-draw", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--env", choices=SETTINGS, default="pusht")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
@@ -219,7 +243,7 @@ def main() -> None:
     sound = rate(rollouts(demos, setting, trials, options.workers))
     print("sound pool", sound, flush=True)
     draws: list[dict[str, Any]] = []
-    for number in range(n_draws):
+    for number in range(options.first_draw, options.first_draw + n_draws):
         draws.append(draw(number, demos, setting, trials, options.workers))
         print(draws[-1], flush=True)
         finish({"sound_pool": sound, **summary(draws), "draws": draws}, options.json)

@@ -1,4 +1,4 @@
-"""How long does `recap --help` take, against starting Python alone?
+"""How long does `recap --help` take, compared with starting Python alone?
 
 python research/benchmarks/cli_help.py --json docs/results/cli_help.json
 """
@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Run both in turn and report medians."""
+    """Run both alternately and report medians."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(5 if options.quick else 15):

@@ -1,9 +1,9 @@
-"""Is confidence calibrated? False alarms on held-out demonstrations at chosen rates, and on shifted ones.
+"""Is confidence calibrated? Alarms on held-out demonstrations at chosen rates, and on shifted ones.
 
     python research/benchmarks/confidence.py --json docs/results/confidence.json
 
-Pool: 700 of the standard pool's 900 demonstrations. Held out: one random moment of each of the other 200.
-Shifted: the same moments with the pusher moved, the block turned, or of another block (40 demonstrations).
+Pool: 700 of the included pool's 900 demonstrations. Held out: one random frame of each of the other 200.
+Shifted: the same frames with the pusher moved, the block rotated, or of another block (40 demonstrations).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def binomial_interval(n: int, p: float) -> tuple[int, int]:
 
 
 def moved(dx: float) -> Callable[[Episode], Episode]:
-    """The pusher shifted sideways."""
+    """A function that shifts the pusher sideways."""
     return lambda e: replace(e, proprio=e.proprio + np.float32(dx))
 
 
 def turned(degrees: float) -> Callable[[Episode], Episode]:
-    """The block turned on the spot."""
+    """A function that rotates the block in place."""
     turn = np.array([0, 0, np.radians(degrees)], np.float32)
     return lambda e: replace(e, objects={"block": e.objects["block"] + turn})
 
 
 def main() -> None:
-    """Calibrate on the pool, count alarms on the rest."""
+    """Calibrate on the pool, count alarms on the held-out demonstrations."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     view = open_pool("pusht-9x100").view()
     episodes = [replace(view.episode(i), images={}) for i in view.episode_ids]

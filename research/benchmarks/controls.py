@@ -1,13 +1,13 @@
-"""Policies beside replay at their own settings, start by start, from runs that any plan left behind.
+"""Policies compared with replay at their own settings, start by start, from the runs of any plan.
 
     python research/benchmarks/controls.py keep runs/controls runs/lease  # every episode, into outcomes.json
     python research/benchmarks/controls.py compare                        # from that file, into controls.json
     python research/benchmarks/controls.py restore runs/evidence          # run directories, for recap report
 
-Both files lie in docs/results. Beside this script, controls.json says what is compared with what, and
-controls_report.json how a report tells it; controls_page.py makes docs/evidence.html of them. `keep` writes a
-digit an episode: 0 failed, 1 past the first threshold, 2 past the second, ! ended in an error. So a control
-that is run later can still be paired with a policy whose weights are gone.
+Both files are in docs/results. Next to this script, controls.json lists the comparisons and
+controls_report.json the parts of the report; controls_page.py makes docs/evidence.html of them. `keep` writes
+one digit per episode: 0 failed, 1 past the first threshold, 2 past the second, ! ended in an error. So a
+control that is run later can still be paired with a policy whose weights are gone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from recap_worlds.pusht.tasks import MAX_STEPS, angle_key
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 OUTCOMES, CONTROLS = RESULTS / "outcomes.json", RESULTS / "controls.json"
-ROWS = Path(__file__).with_suffix(".json")  # what is compared with what
+ROWS = Path(__file__).with_suffix(".json")  # the comparisons
 ERROR = "!"
 AGENT_KEYS = tuple(f.name for f in fields(AgentConfig) if f.name not in ("policy", "retrieval"))
 SPEC_KEYS = tuple(f.name for f in fields(EvalSpec))
-# What runs recorded before suites and robots were named otherwise.
+# Old names in runs recorded before suites and robots were renamed.
 RETRIEVALS = {
     "pusht-single": "pusht-world",
     "pusht-oracle": "pusht-world-oracle",
@@ -52,7 +52,7 @@ KEYS = {"hindsight": "subtrajectories", "half_at": "residual_halflife"}
 
 
 def read_outcomes() -> dict[str, Any]:
-    """What was kept, under the names that settings have today; the file stays as it was recorded."""
+    """The kept outcomes with today's names of settings; the file itself is not changed."""
     body: dict[str, Any] = json.loads(OUTCOMES.read_text("utf-8"))
     for entry in body["runs"].values():
         entry["config"] = today(entry["config"])
@@ -61,10 +61,10 @@ def read_outcomes() -> dict[str, Any]:
 
 
 def today(old: Mapping[str, Any]) -> dict[str, Any]:
-    """A spec, or the settings of an agent, as it would be recorded now."""
+    """A spec, or the settings of an agent, converted to today's names."""
     if isinstance(old.get("agent"), dict) or ("agent" not in old and "retrieval.align" not in old):
         return dict(old)
-    if "agent" not in old:  # settings
+    if "agent" not in old:  # these are an agent's settings
         gone = ("retrieval.align", "retrieval.object_name", "retrieval.round_objects", "retrieval.contact")
         new = {key.replace("half_at", KEYS["half_at"]): v for key, v in old.items() if key not in gone}
         align = old["retrieval.align"]
@@ -87,7 +87,7 @@ def today(old: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pack(spec: EvalSpec, results: Sequence[EpisodeResult]) -> dict[str, str]:
-    """A line a goal or task: a digit a start, in the order of the spec's seeds."""
+    """One line per goal or task, with one digit per start in the order of the seeds."""
     thresholds = [threshold_key(t) for t in spec.thresholds]
     found = {(r.task, r.seed): r for r in results}
 
@@ -99,7 +99,7 @@ def pack(spec: EvalSpec, results: Sequence[EpisodeResult]) -> dict[str, str]:
 
 
 def unpack(entry: Mapping[str, Any]) -> Rolled:
-    """What was evaluated, and its results as far as they were kept."""
+    """The spec and the results, as far as they were kept."""
     spec = EvalSpec.from_json(entry["config"])
     thresholds = [threshold_key(t) for t in spec.thresholds]
     results = []
@@ -107,14 +107,14 @@ def unpack(entry: Mapping[str, Any]) -> Rolled:
         for seed, digit in zip(spec.seeds, digits, strict=True):
             passed = 0 if digit == ERROR else int(digit)
             outcome = "error" if digit == ERROR else "success" if passed == len(thresholds) else "failure"
-            steps = {t: 1 if i < passed else None for i, t in enumerate(thresholds)}  # when is not kept
+            steps = {t: 1 if i < passed else None for i, t in enumerate(thresholds)}  # step unknown
             best = {spec.suite.metric: 0.0}
             results.append(EpisodeResult(task, seed, outcome, 1, best, steps))  # type: ignore[arg-type]
     return spec, results
 
 
 def keep(folders: Iterable[Path]) -> None:
-    """Add the runs below these folders to the file; `plan/name` is called `plan/name` there."""
+    """Add the runs below these folders to the file, under the names `plan/name`."""
     body = json.loads(OUTCOMES.read_text("utf-8")) if OUTCOMES.exists() else {"settings": {}, "runs": {}}
     for info in sorted(info for folder in folders for info in folder.rglob(INFO)):
         run = info.parent
@@ -142,7 +142,7 @@ def _joined(lines: Sequence[str]) -> str:
 
 
 def restore(folder: Path) -> None:
-    """Write run directories of what was kept, and the report's table of contents."""
+    """Write run directories of the kept outcomes, and the report.json."""
     body = read_outcomes()
     for name, entry in body["runs"].items():
         spec, results = unpack(entry)
@@ -157,18 +157,18 @@ def restore(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """A policy and its control, each by the names of their runs."""
+    """A policy and its controls, by the names of their runs."""
 
     part: str
     what: str
-    policy: list[str]  # one for each training
-    same: str  # replay at the policy's settings
-    plain: str | None = None  # replay at its own
+    policy: list[str]  # one run per training
+    same: str  # replay with the policy's settings
+    plain: str | None = None  # replay with its own settings
     group: str = "unseen"
 
 
 def compare() -> None:
-    """Pair every row; a control that is not at the policy's settings is refused."""
+    """Pair every row. A control with other settings than its policy is an error."""
     body = read_outcomes()
     runs, settings = body["runs"], body["settings"]
     found = []
@@ -184,11 +184,11 @@ def compare() -> None:
 
 
 def check(row: Row, runs: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse a control that is not at the settings of its policy."""
+    """Raise an error if the control has other settings than its policy."""
     control = EvalSpec.from_json(runs[row.same]["config"]), settings[runs[row.same]["settings"]]
     for name in row.policy:
         policy = EvalSpec.from_json(runs[name]["config"]), settings[runs[name]["settings"]]
-        # Only what both have counts.
+        # Only settings that both have are compared.
         differ = set(differences(control, policy).of_the_run) - {"tasks", "seeds"}
         if differ:
             raise InputError(f"{row.same} is no equal control of {name}: {', '.join(sorted(differ))} differ")
@@ -218,7 +218,7 @@ def _compared(row: Row, runs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_the_starts_of(run: Rolled, other: Rolled) -> Rolled:
-    """Of the other run only the episodes that both have."""
+    """The episodes of the other run that this run also has."""
     wanted = {(r.task, r.seed) for r in run[1]}
     return other[0], [r for r in other[1] if (r.task, r.seed) in wanted]
 
@@ -231,7 +231,7 @@ def _told(runs: Sequence[Rolled], group: str, threshold: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Keep or compare."""
+    """Run `keep`, `compare` or `restore`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("keep").add_argument("folders", nargs="+", type=Path)

@@ -1,4 +1,4 @@
-"""The evidence page: a summary, policies against replay with their settings, and the report of every run.
+"""The evidence page: a summary, policies beside replay at their settings, and the report of every run.
 
 python research/benchmarks/controls_page.py           # docs/evidence.html, from what controls.py kept
 python research/benchmarks/controls_page.py --check   # fails where it is not what the files say
@@ -27,21 +27,21 @@ from recap_research.report.page import build_report
 PAGE = CONTROLS.parent.parent / "evidence.html"
 SUMMARY = ROWS.with_name("controls_summary.json")
 LEAD = (
-    "Each policy is compared with replay with its settings: the same pool, poses, retrieval, "
-    "sub-trajectories and look interval, without the network (recap eval replay --settings-of POLICY). "
+    "Each policy is compared with replay at its settings: the same pool, poses, retrieval, "
+    "sub-trajectories and replanning interval, no network (recap eval replay --settings-of POLICY). "
     "Plain replay retrieves whole demonstrations only and executes all eight actions before it retrieves "
-    "again. Of about a hundred intervals, some five exclude 0 by chance."
+    "again. Of about a hundred intervals, about five exclude 0 by chance."
 )
 CAPTION = (
-    "Per cent of unseen goals above 0.85 / 0.95 (two arms: of tasks done), and differences in percentage "
-    "points over the same starts, with 95 % intervals"
+    "Per cent of unseen goals above 0.85 / 0.95 (two arms: of successful scenes), and differences in "
+    "percentage points over the same starts, with 95 % intervals"
 )
 FRAMES = tuple(f"{how}, 900 of the T" for how in ("world's frame", "block's frame", "contact"))
 SIZES = ("pusht-nano", "pusht-small")
 
 
 def build() -> str:
-    """The whole page."""
+    """The complete page."""
     with TemporaryDirectory() as folder:
         restore(Path(folder))
         html = build_report(Path(folder), title="Evidence")
@@ -61,7 +61,7 @@ def summary() -> str:
     rows = json.loads(SUMMARY.read_text("utf-8"))
     head = ["question", "figure", "control at equal settings", "verdict"]
     made = table(head, rows, caption="PushT; claim by claim in docs/results/measured", name="summary")
-    # Sentences, not numbers: they wrap, and begin at the left.
+    # Sentences wrap and are aligned to the left.
     style = "white-space:normal;text-align:left;max-width:none"
     made = made.replace("<table ", '<table style="width:100%" ')
     return made.replace("<td>", f'<td style="{style}">').replace(
@@ -70,7 +70,7 @@ def summary() -> str:
 
 
 def comparisons(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The two that decide as charts, and all of them as a table."""
+    """The two main comparisons as charts, and all as a table."""
     body = []
     for row in rows:
         cells = row["thresholds"].values()
@@ -86,14 +86,14 @@ def comparisons(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def chart(what: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Differences with their intervals."""
+    """A chart of differences with their intervals."""
     title = f"Policy less replay at its settings: {what}"
     points = [point for row in rows for point in points_of(row)]
     return figure(charts.differences(title, points), f"{title}, with 95 % intervals", "")
 
 
 def points_of(row: Mapping[str, Any]) -> Iterable[Point]:
-    """One a threshold."""
+    """One point per threshold."""
     name = row["what"] if row["part"] in FRAMES else f"{row['part']}, {row['what']}"
     for threshold, cell in row["thresholds"].items():
         gain = cell["over_same"]
@@ -101,14 +101,14 @@ def points_of(row: Mapping[str, Any]) -> Iterable[Point]:
 
 
 def per_cent(cell: Mapping[str, Any] | None) -> str:
-    """Of all trainings together."""
+    """The rate over all trainings in per cent."""
     if cell is None:
         return "–"
     return f"{100 * sum(cell['successes']) / len(cell['successes']) / cell['n']:.1f}"
 
 
 def main() -> None:
-    """Write it, or compare it with what is there."""
+    """Write the page, or compare it with the existing one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail where it differs")
     options = parser.parse_args()

@@ -1,15 +1,15 @@
-"""What is a correction worth? Success of a frozen policy after 0, 1, 3 and 10, with the expert as the person.
+"""What do corrections gain? Success of a frozen policy after 0, 1, 3 and 10, with the expert as the person.
 
     python research/benchmarks/corrections.py --out runs/corrections --json docs/results/corrections.json
 
-The task is one that the policy fails: the L, a block it was never trained on, with ten demonstrations of
-the disc. The policy runs from starts of their own (seeds from 151000); the person watches and corrects by the
-rule below, fixed before anything was measured. Each correction is in the pool at the next step. Beside it,
-from the same starts and by the same person: as many whole demonstrations of the robot in the pool, as many
-as have the same number of steps, and fine-tunes of the policy on the corrections. 50 development starts,
-seeds 500...549, each time for three lists of starts to correct at. What is there already is not run again.
+The policy fails at the task: the L, a block it was not trained on, with ten demonstrations of the disc. The
+policy runs from separate starts (seeds from 151000); the person watches and corrects by the rule below,
+which was fixed before any measurement. Each correction is in the pool at the next step. For comparison,
+from the same starts and by the same person: as many complete demonstrations of the robot in the pool, as many
+as have the same number of steps, and fine-tuning of the policy on the corrections. 50 development starts,
+seeds 500...549, for each of three lists of starts to correct. Finished rows are not run again.
 
-The rule is that of `recap_worlds.pusht.person.Corrector`.
+The rule is implemented in `recap_worlds.pusht.person.Corrector`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import gain_interval, rate_interval
 from recap.policies.checkpoint import from_pretrained
 from recap.policies.policy import TrainedPolicy
-from recap.pool.importers.interventions import shown_by_person
+from recap.pool.importers.interventions import from_takeover
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.pool.packed import PackedPool, write_packed
 from recap.serving.upload_reading import episode_of
@@ -54,9 +54,9 @@ POLICY, BLOCK, ANGLE, PUSHER = "pusht-small", "ell", 45.0, "triangle"
 SEEDS, N_QUICK = tuple(range(500, 550)), 10
 COUNTS = (1, 3, 10)
 N_POOL, POOL_SEED = 10, 150_000
-START_SEEDS = (151_000, 152_000, 153_000)  # of the starts to correct at, a list each
-N_STARTS = 40  # of a list, at most
-TUNING = {"warm_up": 50, "learning_rate": 3e-4}  # as in the plan of fine-tunes
+START_SEEDS = (151_000, 152_000, 153_000)  # first seed of each list of starts
+N_STARTS = 40  # starts per list, at most
+TUNING = {"warm_up": 50, "learning_rate": 3e-4}  # as in the sweep of fine-tuning
 N_ITERATIONS = {"fine-tuned": 400, "fine-tuned briefly": 100}
 
 
@@ -97,15 +97,15 @@ class _Seeded:
 
 
 def n_steps(episodes: Sequence[Episode]) -> int:
-    """That the person recorded."""
+    """The number of steps recorded by the person."""
     return sum(len(episode) - episode.first_match for episode in episodes)
 
 
 def fine_tune(
     corrections: Sequence[Episode], pool: Sequence[Episode], judge: Episode, n_iterations: int, out: Path
 ) -> TrainedPolicy:
-    """The policy after a fixed number of iterations; the judge is looked at and decides nothing."""
-    learned = [replace(shown_by_person(episode), scene_id=episode.id) for episode in corrections]
+    """The policy after a fixed number of iterations; the held-out loss is logged but decides nothing."""
+    learned = [replace(from_takeover(episode), scene_id=episode.id) for episode in corrections]
     middle = (len(learned) + 1) // 2
     config = replace(
         RECIPES[POLICY],
@@ -124,7 +124,7 @@ def fine_tune(
 def evaluate(
     config: AgentConfig, policy: TrainedPolicy | None, pool: Sequence[Episode], seeds: Sequence[int]
 ) -> Any:
-    """Whether each start is solved, past 0.85 and past 0.95."""
+    """For each start, whether the coverage exceeds 0.85 and 0.95."""
     options = {"pusher": PUSHER, "block": BLOCK}
     spec = EvalSpec(config, "pusht", options, tasks=(str(ANGLE),), seeds=tuple(seeds))
     context = context_of(BLOCK, PUSHER)
@@ -136,7 +136,7 @@ def evaluate(
 
 
 def kept(file: Path, make: Callable[[], Sequence[Episode]]) -> list[Episode]:
-    """Episodes of a file, made where it is not there."""
+    """The episodes of a file, which is made if it does not exist."""
     if not file.exists():
         write_packed(MemoryView(make()), file, images=False)
     view = PackedPool.open(file).view()
@@ -144,19 +144,19 @@ def kept(file: Path, make: Callable[[], Sequence[Episode]]) -> list[Episode]:
 
 
 def demonstrations(pusher: str, first_seed: int, n: int) -> list[Episode]:
-    """Whole ones of the expert."""
+    """Complete demonstrations of the expert."""
     spec = CollectSpec(pusher, (ANGLE,), n, block=BLOCK, image_size=0, first_seed=first_seed)
     return [demonstrate(spec, demo) for demo in spec.demos()]
 
 
 def equal_steps(whole: Sequence[Episode], steps: int) -> list[Episode]:
-    """As many whole demonstrations as have about that number of steps: the nearest, at least one."""
+    """Complete demonstrations with about that number of steps in total, at least one."""
     sums = np.cumsum([len(episode) for episode in whole])
     return list(whole[: int(np.argmin(np.abs(sums - steps))) + 1])
 
 
 def arms(out: Path, seeds: Sequence[int], rows: dict[str, Any], save: Callable[[], None]) -> None:
-    """Every row that is not there yet."""
+    """Run every missing row."""
     policy = load_policy(AgentConfig(POLICY))
     assert policy is not None
     replay = AgentConfig(settings_of=POLICY)
@@ -211,7 +211,7 @@ def arms(out: Path, seeds: Sequence[int], rows: dict[str, Any], save: Callable[[
 
 
 def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """Each kind and count over the lists: rate, interval, and the paired gain over no correction."""
+    """For each kind and count over the lists: rate, interval, and the paired gain over no correction."""
     table: dict[str, Any] = {}
     for key in (f"{threshold:g}" for threshold in THRESHOLDS):
         base = np.array(rows["frozen, 0"]["solved"][key], np.float64)[None, :, None]  # (1, starts, 1)
@@ -246,7 +246,7 @@ def _lists(rows: Mapping[str, Any], kind: str) -> list[Any]:
 
 
 def main() -> None:
-    """Run what is missing, and sum up."""
+    """Run what is missing, and summarise."""
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/corrections"), help="keeps what was recorded")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""How fast is the dual-arm suite, how reliable are its experts, and how far does a mere replay get?
+"""How fast is the dual-arm suite, how reliable are its experts, and how far does plain replay get?
 
     python research/benchmarks/dualarm.py --seeds 500 600 --json docs/results/dualarm.json
 
-Each task is demonstrated by both robots at every seed. The UR5e's actions are then replayed by the ViperX, in
-the same scene and in the next one: a task is fit for retrieval if the first works and the second does not.
+Each task is demonstrated by both robots at every seed. The ViperX then replays the UR5e's actions in the same
+scene and in the next one: a task suits retrieval if the first works and the second does not.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from recap_worlds.dualarm.robots import ROBOTS
 from recap_worlds.dualarm.tasks import TASKS, UNSEEN, tasks_named
 from recap_worlds.rendering import choose_backend
 
-PATIENCE = 20  # steps that a replay may hold its last action
+PATIENCE = 20  # steps for which a replay may repeat its last action
 Item = tuple[str, int]  # task, seed
 
 
 def measure(items: Iterator[Item]) -> Iterator[tuple[Item, dict[str, Any]]]:
-    """Demonstrate with both robots, replay with the target."""
+    """Demonstrate with both robots, replay with the target robot."""
     envs: dict[tuple[str, str], DualArmEnv] = {}
     for task, seed in items:
         row: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def measure(items: Iterator[Item]) -> Iterator[tuple[Item, dict[str, Any]]]:
 
 
 def replayed(env: DualArmEnv, seed: int, actions: F32) -> bool:
-    """Whether the actions alone solve that scene."""
+    """True if the actions alone solve the scene."""
     env.reset(seed=seed)
     for t in range(min(len(actions) + PATIENCE, env.task.max_steps)):
         if env.step(actions[min(t, len(actions) - 1)])[2]:
@@ -64,7 +64,7 @@ def replayed(env: DualArmEnv, seed: int, actions: F32) -> bool:
 
 
 def speed(task: str, robot: str, image_size: int, n: int) -> float:
-    """Control steps a CPU-second of an expert's episodes, with pictures where a size is given."""
+    """Control steps per CPU-second of an expert's episodes, with images if a size is given."""
     env = DualArmEnv(task, robot, image_size=0)
     rates = []
     for seed in range(500, 500 + n):
@@ -80,7 +80,7 @@ def speed(task: str, robot: str, image_size: int, n: int) -> float:
 
 
 def throughput(tasks: tuple[str, ...], n: int) -> float:
-    """Demonstrations with three films of 128 px, written as datasets, a CPU-hour."""
+    """Demonstrations with three 128-px videos, written as datasets, per CPU-hour."""
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         for task in tasks:
@@ -89,7 +89,7 @@ def throughput(tasks: tuple[str, ...], n: int) -> float:
 
 
 def sheet(tasks: tuple[str, ...], seed: int = 505, size: int = 160) -> U8:
-    """A row a task: start and end on either robot by the head camera, and a wrist's view half-way."""
+    """One row per task: start and end with either robot by the head camera, and a wrist image half-way."""
     rows = []
     for task in tasks:
         row = []
@@ -144,19 +144,19 @@ def main() -> None:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts of one task."""
+    """The counts of one task."""
     counts: dict[str, Any] = {key: counted([row[key] for row in rows]) for key in (*ROBOTS, "same", "cross")}
     return counts | {"steps": float(np.mean([row["ur5e_steps"] for row in rows]))}
 
 
 def counted(outcomes: list[bool]) -> dict[str, Any]:
-    """Successes, and how sure that is."""
+    """Successes and their interval."""
     low, high = wilson(sum(outcomes), len(outcomes))
     return {"successes": sum(outcomes), "n": len(outcomes), "low": low, "high": high}
 
 
 def show(rows: dict[str, dict[str, Any]]) -> None:
-    """One line a task."""
+    """Print one line per task."""
     print(f"{'task':<26}{'viperx':>10}{'ur5e':>10}{'same scene':>12}{'other scene':>13}{'steps':>7}")
     for task, row in rows.items():
         cells = [f"{row[key]['successes']}/{row[key]['n']}" for key in (*ROBOTS, "same", "cross")]
@@ -167,7 +167,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def measure_speed(tasks: tuple[str, ...], quick: bool, *, with_pictures: bool) -> dict[str, Any]:
-    """Steps a CPU-second by robot, pooled over tasks, with and without cameras; memory at the end."""
+    """Steps per CPU-second by robot, pooled over tasks, with and without cameras; and the final memory."""
     n = 2 if quick else 4
     found: dict[str, Any] = {"backend": choose_backend() if with_pictures else None}
     for robot in ROBOTS:

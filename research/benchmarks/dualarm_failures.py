@@ -1,12 +1,12 @@
-"""Where do episodes of two arms fail: at reaching, grasping, transport, hand-over, or in the wrong task?
+"""Where do two-arm episodes fail: reaching, grasping, transport, hand-over, or by following the wrong task?
 
     python research/benchmarks/dualarm_failures.py replay=replay ours=runs/arms-small-world/last \\
         --seeds 42:52 --retrieval world --pool runs/arms/pools/ur5e-poses.safetensors \\
         --json docs/results/dualarm_failures.json
 
-The ten tasks in every scene of `--seeds`, one episode after the other, as `recap eval` runs them; the
-thresholds are in `recap_research.analysis.arm_failures`. The file names episodes, so that one of a kind can
-be drawn with research/benchmarks/dualarm_strip.py.
+The ten tasks in every scene of `--seeds`, one episode after the other, as run by `recap eval`; the
+thresholds are in `recap_research.analysis.arm_failures`. The file names episodes, so that examples of a class
+can be drawn with research/benchmarks/dualarm_strip.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from recap_worlds.dualarm.tasks import SEEN, UNSEEN, task_named
 
 
 def sort_episodes(spec: EvalSpec) -> list[Account]:
-    """Run every trial and sort it."""
+    """Run every trial and classify it."""
     agent = make_agent(spec)
     if not isinstance(agent, RetrievalAgent):
         raise SystemExit(f"{spec.agent.policy} retrieves nothing: give replay or a policy")
@@ -46,7 +46,7 @@ def sort_episodes(spec: EvalSpec) -> list[Account]:
 
 
 def row(name: str, accounts: Sequence[Account]) -> dict[str, Any]:
-    """One agent's counts and its failures."""
+    """The counts of one agent and its failures."""
     failures = [
         {
             "task": a.task,
@@ -63,7 +63,7 @@ def row(name: str, accounts: Sequence[Account]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Every agent in the same scenes."""
+    """Run every agent in the same scenes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("agents", nargs="+", metavar="LABEL=NAME", help="replay, or a checkpoint")
     parser.add_argument("--retrieval", default="world", help="of replay; a policy has its own")

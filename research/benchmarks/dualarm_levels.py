@@ -1,11 +1,11 @@
-"""A pool that grows by six levels while the policy stays frozen: which unseen task is gained when?
+"""A pool that grows by six levels while the policy stays frozen: at which level is each unseen task solved?
 
     python research/benchmarks/dualarm_levels.py --agents replay,CHECKPOINT \\
         --json docs/results/dualarm_levels.json
 
-Level 1 has the five trained tasks; every further one brings one unseen task among five or six others
-(`recap robotwin tasks`). UR5e demonstrations, the ViperX acts. Stopped, it goes on where it was; the runs
-under --out are what `recap report` reads.
+Level 1 has the five trained tasks; every further level adds one unseen task among five or six others
+(`recap robotwin tasks`). The pool has UR5e demonstrations; the ViperX acts. Stopped runs are resumed; those
+under --out are the input of `recap report`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recap_worlds.dualarm.tasks import FIRST_COLLECTION_SEED
 
 
 def main() -> None:
-    """Collect, pack a pool a level, roll every agent out on each."""
+    """Collect, pack one pool per level, evaluate every agent on each."""
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--agents", default="replay", help="replay and checkpoints, separated by commas")
     parser.add_argument("--per-task", type=int, default=10, help="demonstrations")
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def run(spec: EvalSpec, name: str, options: Any) -> dict[str, Any]:
-    """Successes of every task."""
+    """Successes on every task."""
     with progress_bar(name) as progress:
         evaluate(spec, options.out / name, workers=options.workers, progress=progress)
     _, results = read_info(options.out / name)
@@ -80,7 +80,7 @@ def run(spec: EvalSpec, name: str, options: Any) -> dict[str, Any]:
 
 
 def collect(file: Path, options: Any) -> list[Episode]:
-    """Demonstrations of every task of the levels, by the UR5e, poses only; once."""
+    """UR5e demonstrations of every task of the levels, poses only, collected once."""
     if not file.exists():
         seeds = range(FIRST_COLLECTION_SEED, FIRST_COLLECTION_SEED + options.per_task)
         wanted = [(task, "ur5e", seed) for task in pool_tasks(len(LEVELS)) for seed in seeds]

@@ -1,11 +1,11 @@
-"""How far does retrieval alone get with two arms? The ViperX acts out what UR5e demonstrations show.
+"""How far does retrieval alone get with two arms? The ViperX replays UR5e demonstrations.
 
     recap collect dualarm --task seen,unseen --embodiment ur5e --episodes 50 --image-size 0 --out data/ur5e
     recap pool create pools/ur5e; for task in data/ur5e/*; do recap pool add pools/ur5e $task; done
     python research/benchmarks/dualarm_replay.py --pool pools/ur5e --json docs/results/dualarm_replay.json
 
-All ten tasks are in one pool. Of each failure is told whether anything was moved at all, and of each row how
-many chunks came from a demonstration of another task.
+All ten tasks are in one pool. For each failure it reports whether anything was moved, and for each row the
+number of chunks from a demonstration of another task.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Row:
 
     name: str
     retrieval: str = "parts"
-    per_task: int | None = None  # demonstrations of each task; None as many as there are
+    per_task: int | None = None  # demonstrations of each task; None: all
     wording: str = "seen"
     n_action_steps: int = N_ACTION_STEPS
-    changes: dict[str, Any] = field(default_factory=dict)  # of the retrieval's settings
+    changes: dict[str, Any] = field(default_factory=dict)  # to the retrieval's settings
 
 
 class Watched:
-    """Notes what was moved, and whose demonstrations were followed."""
+    """Records what was moved, and which demonstrations were followed."""
 
     def __init__(self, agent: RetrievalAgent) -> None:
         self.agent, self.image_size = agent, agent.image_size
@@ -64,13 +64,13 @@ class Watched:
         self._running: dict[int, tuple[Trial, Observation | None, object]] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """A new episode."""
+        """Start a new episode."""
         self.agent.reset(slot, trial)
         self._running[slot] = (trial, None, None)
         self.told[trial.task, trial.seed] = {"chunks": 0, "other_task": 0, "moved_m": 0.0}
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Act, and look at what it was chosen by."""
+        """Act, and record the matches."""
         actions = self.agent.act(slots, observations)
         for slot, seen in zip(slots, observations, strict=True):
             trial, first, before = self._running[slot]
@@ -86,7 +86,7 @@ class Watched:
 
 
 def spec_of(row: Row, tasks: tuple[str, ...], seeds: range) -> EvalSpec:
-    """The row's trials."""
+    """The evaluation spec of a row."""
     agent = AgentConfig(retrieval=row.retrieval, n_action_steps=row.n_action_steps)
     return EvalSpec(agent, "dualarm", {"wording": row.wording}, tasks=tasks, seeds=tuple(seeds))
 
@@ -94,7 +94,7 @@ def spec_of(row: Row, tasks: tuple[str, ...], seeds: range) -> EvalSpec:
 def play(
     row: Row, pool: str, tasks: tuple[str, ...], seeds: range, trials: Iterator[Trial]
 ) -> Iterator[Told]:
-    """What one worker does."""
+    """The work of one worker."""
     source: Any = open_pool(pool)
     if row.per_task is not None:
         view = source.view()
@@ -114,7 +114,7 @@ def play(
 
 
 def counted(found: Sequence[Told]) -> dict[str, Any]:
-    """Successes with their interval, and what is known of the failures."""
+    """Successes with their interval, and facts about the failures."""
     won = sum(result.outcome == "success" for result, _ in found)
     lost = [told for result, told in found if result.outcome != "success"]
     chunks = sum(told["chunks"] for _, told in found)
@@ -186,7 +186,7 @@ def main() -> None:
                     f"  {task:24s} {counts['successes']}/{counts['n']}, {counts['steps']:.0f} steps",
                     flush=True,
                 )
-            finish(result, options.json)  # as it goes: a long run that is stopped has what it has
+            finish(result, options.json)  # written after each row, so a stopped run keeps its rows
 
 
 if __name__ == "__main__":

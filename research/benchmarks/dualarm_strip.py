@@ -1,4 +1,4 @@
-"""What do the agents do in one scene of a task that none of them was trained on? A row of pictures each.
+"""What do the agents do in a scene of a task that none was trained on? One row of images per agent.
 
     python research/benchmarks/dualarm_strip.py place_bread_skillet \\
         --pool runs/arms/pools/ur5e-poses.safetensors \\
@@ -6,9 +6,9 @@
         --agent "co-training=runs/arms-small-co-training/last" --agent replay=replay \\
         --agent ours=dualarm-small --out docs/images/dualarm-strip.png
 
-The same moments of every row, from the start to the end of the longest success. In the corner, where
-something is retrieved, what the other robot's head camera saw at the moment that was matched: its
-demonstration is acted out again in its own scene and drawn, since the pool holds poses only.
+The same times in every row, from the start to the end of the longest success. If something was retrieved, the
+corner shows the head camera of the other robot at the matched frame: its demonstration is executed again in
+its own scene and rendered, since the pool holds poses only.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ INK = (60, 60, 60)
 
 @dataclass
 class Row:
-    """One agent's episode as it was filmed."""
+    """The recorded episode of one agent."""
 
     label: str
     result: EpisodeResult | None = None
     frames: list[U8] = field(default_factory=list)
-    matched: list[FrameRef | None] = field(default_factory=list)  # when each frame was taken
+    matched: list[FrameRef | None] = field(default_factory=list)  # match at each frame
 
 
 def film(name: str, label: str, task: str, seed: int, pool: str) -> Row:
-    """Run the agent in the scene, with the retrieval that it was made for."""
+    """Run the agent in the scene with its own retrieval."""
     alone = name != REPLAY and not _retrieves(name)
     row = Row(label)
     spec = EvalSpec(AgentConfig(name), "dualarm", tasks=(task,), seeds=(seed,), pool=pool)
@@ -71,12 +71,14 @@ def _retrieves(name: str) -> bool:
 def _shoot(row: Row, agent: RetrievalAgent, alone: bool, world: DualArmWorld) -> None:
     row.frames.append(world.env.draw(SIZE_PX, ("head",))["head"])
     plan = agent.plan(0)
-    row.matched.append(None if plan is None or alone or plan.given.is_empty else plan.given.refs[0])
+    row.matched.append(
+        None if plan is None or alone or plan.conditioning.is_empty else plan.conditioning.refs[0]
+    )
 
 
 @cache
 def retrieved_frame(pool: str, ref: FrameRef) -> U8:
-    """The demonstration acted out up to that moment, as its head camera sees it."""
+    """The head camera's image after executing the demonstration up to that frame."""
     episode = open_pool(pool).view().episode(ref.episode_id)
     _, task, split, seed, embodiment = ref.episode_id.split("/")
     env = DualArmEnv(task, embodiment, split=split, image_size=0)
@@ -89,7 +91,7 @@ def retrieved_frame(pool: str, ref: FrameRef) -> U8:
 
 
 def moment(row: Row, t: int, pool: str) -> U8:
-    """One picture, with what was retrieved in its corner."""
+    """One image, with the retrieved frame in its corner."""
     t = min(t, len(row.frames) - 1)
     picture, ref = row.frames[t].copy(), row.matched[t]
     if ref is not None:
@@ -107,7 +109,7 @@ def caption(words: str, width: int) -> U8:
 
 
 def sheet(rows: list[Row], n_moments: int, pool: str) -> U8:
-    """All rows, each under its name and how it ended."""
+    """All rows, each with its name and outcome."""
     done = [row.result.steps for row in rows if row.result and row.result.outcome == "success"]
     longest = max(done) if done else max(len(row.frames) for row in rows) - 1
     moments = np.linspace(0, longest, n_moments).round().astype(int)
@@ -127,7 +129,7 @@ def sheet(rows: list[Row], n_moments: int, pool: str) -> U8:
 
 
 def main() -> None:
-    """Film every agent, then lay the pictures out."""
+    """Record every agent, then lay out the images."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task")
     parser.add_argument("--seed", type=int, default=500)

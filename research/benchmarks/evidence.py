@@ -1,4 +1,4 @@
-"""The experiments on a trained policy, each one command, resumable; `recap report` makes a page of them.
+"""Experiments on a trained policy, each with one command, resumable; `recap report` makes a page of them.
 
     python research/benchmarks/evidence.py attention --policy pusht-nano --seeds 500:510 --out runs/evidence
     python research/benchmarks/evidence.py masking --policy pusht-nano --out runs/evidence --threshold 0.95
@@ -7,8 +7,8 @@
     python research/benchmarks/evidence.py progression --policy pusht-nano --seeds 500:510 --out runs/evidence
     recap report runs/evidence --out report.html
 
-`--policy` is a shipped name, a checkpoint's path, or `replay`. Masking and failures read what attention
-wrote. Seeds 42…91 are for headline results only.
+`--policy` is an included policy, a checkpoint's path, or `replay`. Masking and failures use the results of
+attention. Seeds 42…91 are for headline results only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CONFIDENCES = (0.0, 0.01, 0.02, 0.05, 0.1)
 
 @dataclass(frozen=True)
 class Task:
-    """What every experiment is told."""
+    """The options of every experiment."""
 
     spec: EvalSpec
     out: Path
@@ -59,25 +59,25 @@ class Task:
 
     @property
     def command(self) -> str:
-        """As it was called."""
+        """The command line."""
         return shlex.join(["python", "research/benchmarks/evidence.py", *sys.argv[1:]])
 
     def run(self, spec: EvalSpec, name: str) -> Path:
-        """Evaluate, or go on with it."""
+        """Run or resume an evaluation."""
         place = self.out / name
         with progress_bar(name) as progress:
             evaluate(spec, place, workers=self.options.workers, progress=progress)
         return place
 
     def traced(self, spec: EvalSpec, name: str, *, probe: bool = False) -> Path:
-        """The same with traces."""
+        """Run or resume an evaluation with traces."""
         place = self.out / name
         with progress_bar(name) as progress:
             trace(spec, place, probe=probe, workers=self.options.workers, progress=progress)
         return place
 
     def write(self, file: Path, body: dict[str, Any], run: Path | None = None) -> None:
-        """Keep a result, with where it comes from."""
+        """Write a result with its source."""
         origin: dict[str, Any] = {"command": self.command, "label": self.spec.agent.policy}
         if run is not None:
             info = read_json(run / INFO)
@@ -112,7 +112,7 @@ def attention(task: Task) -> None:
 
 
 def _found(task: Task) -> dict[str, Any]:
-    """What attention wrote."""
+    """The result of `attention`."""
     file = task.out / "attention" / "attention.json"
     if not file.exists():
         raise InputError(f"{file} is not there: run attention first, with the same --out")
@@ -126,7 +126,7 @@ def _found_layers(task: Task) -> dict[str, int]:
 
 
 def masking(task: Task) -> None:
-    """Block what was retrieved where the probe found peaks, or at every layer."""
+    """Mask retrieved tokens at the layers with peaks, or at every layer."""
     wanted = task.options.layers
     baseline = task.out / "attention" / "run"
     if wanted == "peaks":
@@ -149,7 +149,7 @@ def masking(task: Task) -> None:
 
 
 def failures(task: Task) -> None:
-    """Clusters, retrieval and attention at failure, and what an oracle would choose."""
+    """Clusters, retrieval and attention at failure, and the gain of an oracle match."""
     baseline = task.out / "attention" / "run"
     spec, results, traces = read_traces(baseline)
     body = analyse_failures(results, traces, task.options.threshold, _found_layers(task))
@@ -194,7 +194,7 @@ def gate(task: Task) -> None:
 
 
 def snapshots() -> list[tuple[str, set[float]]]:
-    """Goals of the pool at five moments, each within the next."""
+    """The goals of five nested snapshots of the pool."""
     by_30 = {float(a) for a in range(-60, 61, 30)}
     by_15 = {float(a) for a in range(-60, 61, 15)}
     by_10 = {float(a) for a in range(-60, 61, 10)}
@@ -211,7 +211,7 @@ def snapshots() -> list[tuple[str, set[float]]]:
 
 def progression(task: Task) -> None:
     """One live pool that grows; the policy is evaluated after each addition, and each is a tag."""
-    from recap.pool.store import Pool  # the others need no Lance
+    from recap.pool.store import Pool  # the other experiments do not need Lance
 
     source = open_pool("pusht-25x40").view()
     place = task.out / "progression" / "pool"

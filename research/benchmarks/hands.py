@@ -1,4 +1,4 @@
-"""How well films of hands give a tool's pose, against made motions whose truth is known.
+"""How precise are tool poses from films of hands, on synthetic motions with known truth?
 
 python research/benchmarks/hands.py --out docs/results/hands.json
 """
@@ -17,7 +17,7 @@ from recap_hands.tool import tool_path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "hands"))
-# Cameras, noise of pixels, noise of the hand's shape in m, error of its size, share of lost landmarks.
+# Cameras, pixel noise, noise of the hand's shape in m, error of its size, share of lost landmarks.
 CASES = {
     "two cameras, 1 px": (2, 1.0, 0.0, 1.0, 0.0),
     "two cameras, 2 px": (2, 2.0, 0.0, 1.0, 0.0),

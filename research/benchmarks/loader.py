@@ -1,11 +1,11 @@
-"""Does training wait for its data, and does memory grow with them? Beside LeRobot's own loader.
+"""Does training wait for its data, and does memory grow with them? Compared with LeRobot's own loader.
 
     python examples/one_arm/one_arm.py DATA --n 30
     python research/benchmarks/loader.py DATA --lerobot ~/lerobot/bin/python --json docs/results/loader.json
 
-Every part is a process of its own. Memory is what a process has for itself (RssAnon): pages of mapped files
-are the system's, which takes them back when it needs them. Ten times the data are the same films ten times
-under other names: each is read, paired, decoded and kept as one of its own.
+Every part runs in its own process. Memory is the process's private memory (RssAnon): pages of mapped files
+belong to the system, which reclaims them when needed. Ten times the data are the same videos ten times
+under other names: each is read, paired, decoded and stored separately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROBOT = {
     "proprio": [{"name": "joints", "kind": "joint", "size": 6}, {"name": "gripper", "kind": "gripper"}],
     "cameras": {name: {"size": [240, 320], "fit": "letterbox"} for name in CAMERAS},
 }
-# LeRobot's own dataset and torch's loader: frames now and a chunk later, and the chunk.
+# LeRobot's dataset with torch's loader: current frames, frames one chunk later, and the chunk.
 LEROBOT = """
 import json, sys, time, torch
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
@@ -53,7 +53,7 @@ print(json.dumps(n / (time.monotonic() - began)))
 
 @contextmanager
 def peak_memory(found: dict[str, float], name: str) -> Iterator[None]:
-    """The most that this process had for itself within, MiB."""
+    """Record the peak of this process's private memory in MiB."""
     done, most = threading.Event(), 0
 
     def watch() -> None:
@@ -73,7 +73,7 @@ def peak_memory(found: dict[str, float], name: str) -> Iterator[None]:
 
 
 def config_of(data: Path, size: str) -> Any:
-    """A training of that size; of the pixels with pictures of 112 px, which are much to hold."""
+    """A training config of that size; the pixel policy gets 112-px images, which need much memory."""
     from recap.robot import read_robot
     from recap.training.presets import preset
 
@@ -83,7 +83,7 @@ def config_of(data: Path, size: str) -> Any:
 
 
 def prepared(data: Path, size: str, times: int, folder: Path, n_episodes: int) -> Any:
-    """The data of some demonstrations, so many times under other names."""
+    """The data of some demonstrations, repeated under other names."""
     from recap.training.data import build_data, demonstrations
     from recap.training.data_cache import read_data, write_facts
     from recap.training.tables import whole_folder
@@ -106,7 +106,7 @@ def prepared(data: Path, size: str, times: int, folder: Path, n_episodes: int) -
 
 
 def source_of(config: Any, data: Any, out: Path) -> Any:
-    """What a run draws from, and the run."""
+    """The batch source of a run, and the run."""
     import torch
     from accelerate import Accelerator
 
@@ -120,7 +120,7 @@ def source_of(config: Any, data: Any, out: Path) -> Any:
 
 
 def rate(work: Callable[[int], object], n: int) -> float:
-    """Calls a second."""
+    """Calls per second."""
     began = time.monotonic()
     for i in range(n):
         work(i)
@@ -128,7 +128,7 @@ def rate(work: Callable[[int], object], n: int) -> float:
 
 
 def memory(data: Path, times: int, folder: Path) -> dict[str, float]:
-    """Of preparing and of drawing, in processes of their own."""
+    """Memory of preparing and of drawing, in separate processes."""
     found: dict[str, float] = {}
     there = folder / "data"
     if not there.exists():
@@ -142,7 +142,7 @@ def memory(data: Path, times: int, folder: Path) -> dict[str, float]:
 
 
 def speed(data: Path, folder: Path) -> dict[str, float]:
-    """Samples a second of the loader alone, and steps a second with loading and without."""
+    """Samples per second of the loader alone, and steps per second with and without loading."""
     config, held = prepared(data, "pi0-debug", 1, folder / "pixels", 30)
     run = source_of(config, held, folder / "pixels-run")
     rate(run._draw, 3)
@@ -151,12 +151,12 @@ def speed(data: Path, folder: Path) -> dict[str, float]:
     run = source_of(config, held, folder / "latents-run")
     rate(run._draw, 3)
     found["latents_samples_per_s"] = rate(run._draw, 100) * BATCH
-    ahead, one = run.ahead, run._draw(0)
+    ahead, one = run.prefetcher, run._draw(0)
     with ahead:
         rates: dict[str, list[float]] = {"with": [], "without": []}
-        for _ in range(8):  # in turns: other work on the machine meets both alike
+        for _ in range(8):  # alternately, so that other load on the machine affects both
             for name in rates:
-                run.ahead = ahead if name == "with" else (lambda iteration: one)
+                run.prefetcher = ahead if name == "with" else (lambda iteration: one)
 
                 def step(_: int) -> None:
                     run._step()

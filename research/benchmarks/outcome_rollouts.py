@@ -1,9 +1,9 @@
-"""A policy acts, and what it said would come of each chunk is held against what came.
+"""Compare what a policy predicts for each of its chunks with what happens during rollouts.
 
     python research/benchmarks/outcome_rollouts.py runs/ahead/last --json docs/results/outcome_rollouts.json
 
-PushT with the triangle, development seeds. Predictions that lie beyond the executed part of a chunk are left
-out, and so are those that the end of an episode cut off.
+PushT with the triangle, development seeds. Predictions beyond the executed part of a chunk are left out, and
+so are those beyond the end of an episode.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recap_worlds.pusht.tasks import MAX_STEPS, SEEN_ANGLES, THRESHOLDS, angle_k
 
 
 class Watched:
-    """Keeps what the policy says would come of each chunk."""
+    """Records the policy's predictions for each chunk."""
 
     def __init__(self, policy: TrainedPolicy) -> None:
         self.said: dict[str, Tensor] = {}
@@ -42,13 +42,13 @@ class Watched:
         policy.outcome = self  # type: ignore[method-assign, assignment]
 
     def __call__(self, batch: Batch, action: Tensor, noise: dict[str, Tensor]) -> dict[str, Tensor]:
-        """As the policy's own."""
+        """The predictions of the policy."""
         self.said = self._outcome(batch, action, noise)
         return self.said
 
 
 def main() -> None:
-    """Act, compare, write."""
+    """Run, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("policy")
     parser.add_argument("--pool", default="pusht-9x100")
@@ -63,7 +63,7 @@ def main() -> None:
     watched = Watched(policy)
     agent = assemble_agent(AgentConfig(policy=arguments.policy), open_standard(arguments.pool), policy)
     began, episodes = time.monotonic(), []
-    errors: dict[int, list[tuple[int, float, float]]] = {}  # ahead -> episode, predicted, copied
+    errors: dict[int, list[tuple[int, float, float]]] = {}  # steps ahead -> episode, predicted, copied
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for angle in SEEN_ANGLES:
             if time.monotonic() - began > arguments.seconds:
@@ -91,7 +91,7 @@ def main() -> None:
 def _act(
     agent: Any, env: PushTEnv, watched: Watched, policy: TrainedPolicy
 ) -> tuple[list[U8], dict[int, dict[str, Tensor]], float]:
-    """Frames, look -> what was said there, and the best coverage."""
+    """Frames, look -> its predictions, and the best coverage."""
     size, camera = policy.config.image.camera_size, policy.config.image.future[0]
     frames, said, best = [env.draw(size)], {}, env.coverage()
     for t in range(MAX_STEPS):

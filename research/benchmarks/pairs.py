@@ -1,10 +1,10 @@
-"""How much is left to learn after retrieval? The residual of training pairs, by how they are chosen.
+"""How much is left to learn after retrieval? The residual of training pairs, by the way they are matched.
 
     python research/benchmarks/pairs.py --json docs/results/pairs.json
 
 Paired disc and triangle demonstrations at ±45°, chunk of 8, everything in the block's frame: RMS of the
-triangle's action chunk less the retrieved disc chunk, px. Whether the twin demonstration of the same scene
-may be drawn, the weight of the action term, and the prefilter of stage 1 are varied.
+triangle's action chunk minus the retrieved disc chunk, px. Varied are: whether the demonstration of the same
+scene may be matched, the weight of the action term, and the prefilter of stage 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _demonstrate(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int
 
 
 def main() -> None:
-    """Collect, pair in several ways, and report the residuals."""
+    """Collect, match in several ways, and report the residuals."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     n = 5 if options.quick else 50
     targets, pool = (collected(CollectSpec(p, (-45.0, 45.0), n, image_size=0)) for p in ("triangle", "disc"))

@@ -1,12 +1,12 @@
-"""How long does a chunk take, and how fast does the policy train, against what the machine could do?
+"""How long does a chunk take, and how fast does the policy train, compared with the machine's limits?
 
     python research/benchmarks/policy.py cpu --json docs/results/policy_cpu.json
     python research/benchmarks/policy.py gpu --out docs/results/policy_gpu.json --seconds 200
 
-`cpu` is the nano policy on two threads: whole chunks and their parts. `gpu` is the 2B network with random
-weights on one CUDA GPU: a forward, a chunk of five Euler steps and a training step, each in several ways;
-and the nano's training. Beside each time stands the floor: the larger of operations over the matrix rate and
-bytes over the copy bandwidth, both measured in the same run.
+`cpu` measures the nano policy on two threads: whole chunks and their parts. `gpu` measures the 2B network
+with random weights on one CUDA GPU: a forward pass, a chunk of five Euler steps and a training step, each in
+several ways; and the nano's training. Each time is compared with a lower bound: the larger of operations over
+the matrix rate and bytes over the copy bandwidth, both measured in the same run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from recap_worlds.pusht.recipes import RECIPES
 
 
 def run_gpu(options: argparse.Namespace) -> None:
-    """Every variant, the most important first, until the time is up."""
+    """Run every variant, the most important first, until the time is over."""
     device = torch.device("cpu" if options.rehearse else "cuda")
     from diffusers.utils import logging
 
@@ -97,7 +97,7 @@ def run_gpu(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """One of the two."""
+    """Run one of the two commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     cpu = parts.add_parser("cpu", help="the nano policy's chunks")

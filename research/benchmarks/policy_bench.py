@@ -1,4 +1,4 @@
-"""Timing on a GPU: compiled, as a graph, within a time, written down as it goes."""
+"""Timing on a GPU: compilation, CUDA graphs, a time limit, and results written after each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from policy_floor import Ceilings
 
 @dataclass
 class Bench:
-    """The device, the clock, what is left of the time, and what was found so far."""
+    """The device, the remaining time, and the results so far."""
 
     device: torch.device
     out: Path | None
@@ -30,16 +30,16 @@ class Bench:
 
     @property
     def cuda(self) -> bool:
-        """Whether there is one."""
+        """True if there is a GPU."""
         return self.device.type == "cuda"
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Remaining seconds."""
         return self.seconds - (time.perf_counter() - self.started)
 
     def compile_blocks(self, network: Any) -> None:
-        """Each block alone: compiled once, used by all."""
+        """Compile each block separately; all blocks share the compiled code."""
         for block in network.transformer_blocks:
             block.compile(dynamic=False, backend="aot_eager" if self.rehearse else "inductor")
 
@@ -49,7 +49,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def time_ms(self, call: Callable[[], Any], n: int = 20, warm_up: int = 2) -> dict[str, float]:
-        """Median, least and most of n calls, each waited for."""
+        """Median, minimum and maximum of n calls, each synchronised."""
         for _ in range(warm_up):
             call()
         self.sync()
@@ -74,7 +74,7 @@ class Bench:
         }
 
     def capture(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        """The call as one CUDA graph: what it reads must stay where it is. In a rehearsal the call itself."""
+        """The call as one CUDA graph; its input tensors must stay in place. On a CPU the call itself."""
         if not self.cuda:
             return call
         side = torch.cuda.Stream()
@@ -95,7 +95,7 @@ class Bench:
         return replay
 
     def attempt(self, name: str, needs: float, measure: Callable[[], dict[str, Any]]) -> None:
-        """Measure one row; a failure or a lack of time is written down and the rest goes on."""
+        """Measure one row. A failure or a lack of time is recorded, and the other rows still run."""
         row: dict[str, Any] = {"name": name}
         if self.left < needs:
             row["skipped"] = f"{self.left:.0f} s left, {needs:.0f} wanted"
@@ -115,20 +115,20 @@ class Bench:
         print(f"[{time.perf_counter() - self.started:5.1f} s] {line(row)}", flush=True)
 
     def clean(self) -> None:
-        """Give back what nobody holds."""
+        """Free unused memory."""
         gc.collect()
         if self.cuda:
             torch.cuda.empty_cache()
 
     def write(self) -> None:
-        """What there is so far."""
+        """Write the results so far."""
         if self.out is not None:
             self.out.parent.mkdir(parents=True, exist_ok=True)
             self.out.write_text(json.dumps(self.result, indent=1) + "\n")
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for people."""
+    """A row as text."""
     words = f"{row['name']:<64}"
     if "skipped" in row or "failed" in row:
         return words + (

@@ -25,7 +25,7 @@ from recap_worlds.pusht.suite import PushTSuite, context_of
 def quantiles(
     call: Callable[[int], Any], n: int, before: Callable[[], Any] | None = None
 ) -> dict[str, float]:
-    """Median and 90th percentile of n calls in milliseconds; `before` each, untimed."""
+    """Median and 90th percentile of n calls in milliseconds; `before` runs untimed before each."""
     times = []
     for i in range(n):
         if before is not None:
@@ -38,7 +38,7 @@ def quantiles(
 
 
 def cpu_ceilings(best: Ceilings | None = None) -> Ceilings:
-    """A product of 2048×2048 matrices in float32, and a copy of 256 MB: the best time of several."""
+    """A product of 2048×2048 float32 matrices and a copy of 256 MB: the best of several times."""
     a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
     source, target = torch.randn(64 * 2**20), torch.empty(64 * 2**20)
     product = quantiles(lambda i: a @ b, 12)["least_ms"]
@@ -50,7 +50,7 @@ def cpu_ceilings(best: Ceilings | None = None) -> Ceilings:
 
 
 def nano(name: str) -> tuple[Any, Any, str]:
-    """A policy with its retriever; of fresh weights where there is no checkpoint, which are as fast."""
+    """A policy with its retriever; random weights if there is no checkpoint, which are as fast."""
     from recap.errors import InputError
     from recap.policies.autoencoder import FrameEncoder, build_autoencoder
     from recap.policies.checkpoint import find_checkpoint, from_pretrained
@@ -86,7 +86,7 @@ def nano(name: str) -> tuple[Any, Any, str]:
 
 
 def counted(call: Callable[[], Any]) -> float:
-    """Operations of a call, by torch's own count."""
+    """Operations of a call, as counted by torch."""
     from torch.utils.flop_counter import FlopCounterMode
 
     counter = FlopCounterMode(display=False)
@@ -96,7 +96,7 @@ def counted(call: Callable[[], Any]) -> float:
 
 
 def run_cpu(options: argparse.Namespace) -> None:
-    """Whole chunks, their parts, and the floors."""
+    """Measure whole chunks, their parts, and the lower bounds."""
     from report import finish
 
     from recap.agent import RetrievalAgent
@@ -118,7 +118,7 @@ def run_cpu(options: argparse.Namespace) -> None:
     episodes = [view.episode(ids[i * len(ids) // 32]) for i in range(32)]
     queries = [query_at(e, len(e) // 2) for e in episodes]
     seen = [q.window[-1] for q in queries]
-    n_groups = 4  # so many different calls, one after another
+    n_groups = 4  # several different calls in turn
     result: dict[str, Any] = {
         "policy": options.policy,
         "weights": weights,
@@ -132,7 +132,7 @@ def run_cpu(options: argparse.Namespace) -> None:
     }
 
     def forwards(batch: int, n: int = 1) -> dict[str, float]:
-        """Operations and bytes of n forwards."""
+        """Operations and bytes of n forward passes."""
         return {"flops": n * batch * forward_flops(network, tokens), "bytes": n * 4 * n_all}
 
     # The parts.
@@ -178,7 +178,7 @@ def run_cpu(options: argparse.Namespace) -> None:
             slots = list(range(batch))
 
             def fresh(agent: RetrievalAgent = agent, slots: Sequence[int] = slots) -> None:
-                for slot in slots:  # a new episode: stage 1 is part of every call
+                for slot in slots:  # a new episode: every call includes stage 1
                     agent.reset(slot, Trial("", slot))
 
             def cold(fresh: Callable[[], None] = fresh, agent: RetrievalAgent = agent) -> None:

@@ -1,8 +1,8 @@
-"""Does the policy foresee? Its predicted frame and block pose against copying the present ones.
+"""How good are the policy's predictions? Its predicted frame and block pose, compared with copying.
 
     python research/benchmarks/policy_future.py --json docs/results/policy_future.json
 
-Held-out demonstrations of the training split, matches found as at test time, 8 steps ahead.
+Held-out demonstrations of the training split, matches as at test time, 8 steps ahead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
 def foresee(
     policy: TrainedPolicy, samples: Samples, pictures: U8, samplings: Sequence[tuple[int, float]]
 ) -> tuple[list[dict[str, object]], U8]:
-    """A row for copying and for each way of sampling; a strip of what was, was predicted and came."""
+    """A row for copying and for each way of sampling, and a strip of the present, prediction and outcome."""
     rows = np.linspace(0, len(samples) - 1, N_MOMENTS).astype(int)
     used = sorted({int(n) for table in samples.images.values() for n in table[rows].ravel()})
     place = {number: i for i, number in enumerate(used)}
@@ -78,7 +78,7 @@ def foresee(
     decoded_now = policy.decode_frames(policy.encode_pictures(now)).astype(int)
 
     def on_present(decoded: U8) -> U8:
-        """The present image changed as the decoded one differs from it, so that what stays is exact."""
+        """The current image plus the difference of the decoded images, so that unchanged parts stay exact."""
         return np.clip(now + (decoded.astype(int) - decoded_now), 0, 255).astype(np.uint8)
 
     best = policy.decode_frames(policy.encode_pictures(then))

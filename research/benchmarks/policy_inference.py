@@ -1,4 +1,4 @@
-"""The 2B network: ceilings, a forward and a chunk, in several ways."""
+"""The 2B network: machine limits, a forward pass and a chunk, in several implementations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recap.policies.wam import WorldActionModel
 
 
 class InHalf(nn.Module):
-    """A network of 16-bit weights for a model whose slots are float32."""
+    """A bfloat16 network for a model with float32 slots."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -46,18 +46,18 @@ class InHalf(nn.Module):
 
 
 def joined(parts: dict[str, Tensor]) -> Tensor:
-    """All slots in one row."""
+    """All slots as one row."""
     return torch.cat([parts[name].detach().float().flatten() for name in sorted(parts)])
 
 
 def relative_error(found: dict[str, Tensor], wanted: dict[str, Tensor], noise: dict[str, Tensor]) -> float:
-    """Of what the network did: the distance over the way that was gone from the noise."""
+    """The error relative to the distance from the noise to the result."""
     a, b, start = joined(found), joined(wanted), joined(noise)
     return float((a - b).norm() / (b - start).norm())
 
 
 def gpu_ceilings(bench: Bench) -> None:
-    """A large product of random bf16 matrices, a large copy, and attention by each of its kernels."""
+    """A large product of random bf16 matrices, a large copy, and attention with each of its kernels."""
     n, m = (256, 2**20) if bench.rehearse else (8192, 2**31)
     device = bench.device
     a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
@@ -104,7 +104,7 @@ def gpu_ceilings(bench: Bench) -> None:
 def build(
     config: PolicyConfig, bench: Bench, dtype: torch.dtype, *, stock: bool = False
 ) -> tuple[WorldActionModel, Any]:
-    """A model of random weights, made on the device; `stock` as diffusers has it."""
+    """A model with random weights, created on the device; with `stock`, the network of diffusers."""
     torch.manual_seed(0)
     with bench.device:
         assert isinstance(config.network, NetworkConfig)
@@ -118,7 +118,7 @@ def build(
 
 
 def describe(model: WorldActionModel, network: nn.Module) -> dict[str, Any]:
-    """Sizes."""
+    """The sizes of the network."""
     return {
         "slots": [f"{s.name}{' *' if s.denoised else ''}" for s in model.layout.slots],
         "tokens": model.layout.n_tokens,
@@ -132,7 +132,7 @@ def describe(model: WorldActionModel, network: nn.Module) -> dict[str, Any]:
 
 @torch.inference_mode()
 def inference(bench: Bench, config: PolicyConfig, label: str, *, peers: bool = False) -> None:
-    """A chunk at batch 1: our sampler, and before it the stock network in several ways."""
+    """A chunk at batch 1: the stock network in several variants, and our sampler."""
     original, network = build(config, bench, torch.float32)
     facts = describe(original, network)
     bench.result[f"layout {label}"] = facts
@@ -177,7 +177,7 @@ def inference(bench: Bench, config: PolicyConfig, label: str, *, peers: bool = F
         del plain, inner, forward, chunk
         bench.clean()
 
-    sampler = LeanSampler(original, torch.bfloat16, compiled=bench.cuda)  # as the policy has it there
+    sampler = LeanSampler(original, torch.bfloat16, compiled=bench.cuda)  # as in the policy on a GPU
 
     def ours(n: int, *, check: bool = True) -> dict[str, Any]:
         steps = replace(sampling, n_steps=n)

@@ -1,8 +1,8 @@
-"""What comes of a chunk: predicted frames against what came, at each distance that the policy predicts.
+"""Predicted frames compared with the frames that followed, at each distance that the policy predicts.
 
-Frames are predicted for held-out demonstrations in four ways: given the chunk that was executed, in one step
-(what comes on average), as one sample and as the mean of several; and with the policy's own chunk. What is
-explained is a share of the squared change of pixels: 0 for copying the present, 1 for what came.
+Frames are predicted for held-out demonstrations in four ways: given the executed chunk, in one step (the
+mean), as one sample and as the mean of several samples; and with the policy's own chunk. The explained
+share is of the squared change of pixels: 0 for copying the present, 1 for a perfect prediction.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ AT_ONCE = 128
 
 @dataclass(frozen=True)
 class Errors:
-    """Squared pixel errors of some moments: of a prediction, and of copying the present."""
+    """Squared pixel errors of some frames: of a prediction, and of copying the present."""
 
     predicted: F64  # (n,)
     copied: F64  # (n,)
 
     def row(self, episodes: NDArray[np.int64]) -> dict[str, float]:
-        """The share that is explained, with an interval over episodes."""
+        """The explained share, with an interval over episodes."""
         names, place = np.unique(episodes, return_inverse=True)
         sums = np.stack([np.bincount(place, v) for v in (self.predicted, self.copied)])  # (2, episodes)
         drawn = np.random.default_rng(0).integers(len(names), size=(N_RESAMPLES, len(names)))
@@ -48,7 +48,7 @@ class Errors:
 def outcomes(
     policy: TrainedPolicy, batch: Batch, generator: torch.Generator, n_samples: int
 ) -> dict[str, Latents]:
-    """Way -> what it predicts for a batch that holds the executed chunk."""
+    """Way -> its predictions for a batch that contains the executed chunk."""
     model, device = policy.model, policy.device
 
     def noise() -> dict[str, Tensor]:
@@ -83,10 +83,10 @@ def explained(
     n_samples: int = 8,
     show: Callable[[str, str, U8], None] | None = None,
 ) -> list[dict[str, object]]:
-    """A row for each distance and way; rows and episodes (n,) are the moments' and whose they are.
+    """A row for each distance and way; `rows` and `episodes` (n,) are the frames and their episodes.
 
     Args:
-        show: called with the frame's name, the way and the predicted pictures.
+        show: called with the frame's name, the way and the predicted images.
     """
     camera = policy.config.image.future[0]
     images = source.samples.images
@@ -115,13 +115,13 @@ def explained(
 
 
 def whole_chunks(source: BatchSource, n: int) -> NDArray[np.int64]:
-    """So many moments, spread evenly over those whose chunk lies within their demonstration."""
+    """n frames, spread evenly over those whose chunk lies within their demonstration."""
     whole = np.flatnonzero(source.samples.valid.all(axis=1))
     return whole[np.unique(np.linspace(0, len(whole) - 1, n).astype(int))]
 
 
 def laid_on(policy: TrainedPolicy, now: U8, latents: Tensor) -> U8:
-    """The present images changed as the decoded ones differ from them, so that what stays is exact."""
+    """The current images plus the difference of the decoded ones, so that unchanged parts stay exact."""
     change = policy.decode_frames(latents).astype(np.int16)
     change -= policy.decode_frames(policy.encode_pictures(now)).astype(np.int16)
     return np.clip(now + change, 0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Gather evaluations into one file of rows: counts and intervals by group and threshold.
+"""Collect evaluations into one file of rows: counts and intervals by group and threshold.
 
     python research/benchmarks/policy_rows.py runs/policy/* --json docs/results/policy.json
     python research/benchmarks/policy_rows.py --models runs/nano-0 runs/nano-1 runs/nano-2 \\
@@ -6,9 +6,9 @@
     python research/benchmarks/policy_rows.py --pair runs/replay runs/nano \\
         --json docs/results/pairs_of_runs.json
 
-Each argument is a directory that `recap eval --out` wrote; rows of equal names are replaced. With `--models`
-the runs are of one recipe trained with several seeds, and the file holds their mean; with `--pair`, as often
-as there are settings, what the second run has that the first has not, scene by scene.
+Each argument is a folder written by `recap eval --out`; rows of equal names are replaced. With `--models`
+the runs are of one recipe trained with several seeds, and the file holds their mean. `--pair` (repeatable)
+compares two runs of one setting, scene by scene.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from recap.types import F64
 
 
 def row_of(folder: Path) -> dict[str, Any]:
-    """One evaluation's row; what differs from the defaults of the spec is named."""
+    """The row of one evaluation; settings that differ from the defaults are listed."""
     spec, results = read_info(folder)
     summary = summarise(spec, results)
     groups = {
@@ -57,13 +57,13 @@ def _by_task(summary: Summary) -> dict[str, Any]:
 
 
 def table_of(folder: Path, threshold: str, tasks: Collection[str]) -> F64:
-    """Successes (n_seeds, n_tasks) at these goals or tasks."""
+    """Successes (n_seeds, n_tasks) at these tasks."""
     _, results = read_info(folder)
     return seed_table({(r.task, r.seed): float(succeeded(r, threshold)) for r in results if r.task in tasks})
 
 
 def mean_over_models(folders: list[Path], against: Path) -> dict[str, Any]:
-    """Means of a recipe over training seeds, alone and less another agent's on the same starts."""
+    """Means of a recipe over training seeds, alone and minus another agent's on the same starts."""
     spec, _ = read_info(folders[0])
     groups = {
         "seen": [key for key in spec.task_keys if key in spec.seen_keys],
@@ -92,7 +92,7 @@ def mean_over_models(folders: list[Path], against: Path) -> dict[str, Any]:
 
 
 def pair_of(a: Path, b: Path) -> dict[str, Any]:
-    """Two agents in one setting, paired by start: B less A by group, at the last threshold."""
+    """Two agents in one setting, paired by start: B minus A by group, at the last threshold."""
     found = compare(read_info(a), read_info(b)).to_json()
     differences = [*found["b_minus_a"].values()][-1]
     groups = {group: differences[group] for group in GROUPS if group in differences}

@@ -1,4 +1,4 @@
-"""A training step of the 2B network and of the nano."""
+"""The training step of the 2B network and of the nano policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recap.policies.wam import WorldActionModel
 def training_step(
     model: WorldActionModel, batch: Batch, optimizer: torch.optim.Optimizer, mixed: bool
 ) -> Callable[[], None]:
-    """Forward, backward, clipping and the optimizer, as the trainer does it."""
+    """Forward, backward, clipping and optimizer step, as in the trainer."""
     device = batch.present.device
     parameters = list(model.parameters())
 
@@ -43,7 +43,7 @@ def training_step(
 def train_row(
     bench: Bench, step: Callable[[], None], network: nn.Module, tokens: int, n: int, lean: bool, repeats: int
 ) -> dict[str, Any]:
-    """A training step's figures. MFU never counts what is recomputed."""
+    """The numbers of a training step. MFU does not count recomputed operations."""
     if bench.cuda:
         torch.cuda.reset_peak_memory_stats()
     row: dict[str, Any] = dict(bench.time_ms(step, repeats, 2))
@@ -56,9 +56,9 @@ def train_row(
         "batch": n,
         "samples_per_s": n / seconds,
         "tokens_per_s": n * tokens / seconds,
-        "mfu_goal": simple / seconds / NOMINAL,  # 6·N·T against the nominal rate: the figure for the goal
+        "mfu_goal": simple / seconds / NOMINAL,  # 6·N·T over the nominal rate: for the goal
         "mfu_measured": simple / seconds / bench.ceilings.flops,
-        "mfu_executed": executed / seconds / NOMINAL,  # the products that are done, with attention
+        "mfu_executed": executed / seconds / NOMINAL,  # the executed matrix products, with attention
         "mfu_executed_measured": executed / seconds / bench.ceilings.flops,
     }
     if bench.cuda:
@@ -67,12 +67,12 @@ def train_row(
 
 
 def fused_adamw(model: nn.Module) -> torch.optim.Optimizer:
-    """The trainer's optimizer, in one kernel."""
+    """The trainer's optimizer as one fused kernel."""
     return torch.optim.AdamW(model.parameters(), lr=1e-5, betas=(0.9, 0.99), fused=True)
 
 
 def training(bench: Bench, config: PolicyConfig, n: int, *, stock: bool = False) -> None:
-    """The 2B network's training step, without and with recomputed activations."""
+    """The training step of the 2B network, without and with recomputed activations."""
     model, network = build(config, bench, torch.float32, stock=stock)
     tokens = model.layout.n_tokens
     batch = synthetic(model, n, bench.device)
@@ -80,7 +80,7 @@ def training(bench: Bench, config: PolicyConfig, n: int, *, stock: bool = False)
     step = training_step(model, batch, optimizer, mixed=True)
 
     def measure(repeats: int = 5) -> dict[str, Any]:
-        optimizer.zero_grad(set_to_none=True)  # what a failed one left
+        optimizer.zero_grad(set_to_none=True)  # free the gradients of a failed step
         with nullcontext() if stock else fast_attention():
             return train_row(bench, step, network, tokens, n, not stock, repeats)
 
@@ -99,7 +99,7 @@ def training(bench: Bench, config: PolicyConfig, n: int, *, stock: bool = False)
 
 
 def training_nano(bench: Bench, config: PolicyConfig, n: int) -> None:
-    """The nano's training step on batches that are on the device already."""
+    """The training step of the nano policy, with batches on the device."""
     for compiled in (False, True):
         model, network = build(config, bench, torch.float32)
         step = training_step(model, synthetic(model, n, bench.device), fused_adamw(model), mixed=True)

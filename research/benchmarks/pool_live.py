@@ -25,11 +25,11 @@ from recap.pool.store import Pool
 from recap.types import F32, Episode, Frames
 from recap_worlds.pusht.collecting import CollectSpec, collect
 
-N_FRAMES = 100  # of a synthetic episode
+N_FRAMES = 100  # frames of a synthetic episode
 
 
 class Toy:
-    """Describes a frame by its numbers."""
+    """A describer that returns the numbers of a frame."""
 
     fingerprint = "toy"
 
@@ -42,7 +42,7 @@ class Toy:
 
 
 def episode(i: int) -> Episode:
-    """A synthetic one of PushT's dimensions."""
+    """A synthetic episode with the dimensions of PushT."""
     rng = np.random.default_rng(i)
     return Episode(
         id=f"episode {i}",
@@ -59,7 +59,7 @@ def episode(i: int) -> Episode:
 
 
 def watch(uri: str, n: int, ready: Any, out: Any) -> None:
-    """The reader: look until n episodes are there, then use them."""
+    """The reader process: wait until n episodes are visible, then use them."""
     pool = Pool.open(uri)
     pool.view().descriptors(Toy())
     ready.set()
@@ -71,7 +71,7 @@ def watch(uri: str, n: int, ready: Any, out: Any) -> None:
 
 
 def from_disk_to_reader(scratch: Path, context: Any) -> dict[str, float]:
-    """Ten demonstrations on disk -> validated, committed, described and seen by another process."""
+    """Ten demonstrations on disk -> validated, committed, described and visible to another process."""
     demos = scratch / "demos"
     collect(CollectSpec("disc", (-45.0,), 10), demos, workers=os.cpu_count() or 1)
     pool = Pool.create(scratch / "live")
@@ -124,7 +124,7 @@ def _resident() -> int:
 
 
 def growth(scratch: Path, n: int, context: Any) -> dict[str, float]:
-    """What a pool of n episodes costs to build, to open and to add to."""
+    """The cost of building, opening and adding to a pool of n episodes."""
     uri = scratch / f"pool-{n}"
     pool = Pool.create(uri)
     started = time.perf_counter()
@@ -178,7 +178,7 @@ def growth(scratch: Path, n: int, context: Any) -> dict[str, float]:
 def main() -> None:
     """Measure both."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
-    os.environ["PYTHONWARNINGS"] = "ignore:lance is not fork-safe"  # nothing of it runs in the fork server
+    os.environ["PYTHONWARNINGS"] = "ignore:lance is not fork-safe"  # the fork server runs no Lance code
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["recap.pool.store"])
     scratch = Path(tempfile.mkdtemp(prefix="pool-live-"))
@@ -187,7 +187,7 @@ def main() -> None:
         rows = [growth(scratch, n, context) for n in ((100, 1000) if options.quick else (100, 1000, 10000))]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    # Between the two largest pools, so that what every process needs anyway cancels out.
+    # The difference of the two largest pools cancels the memory that every process needs.
     small, large = rows[-2:]
     per_million = (large["view_mb"] - small["view_mb"]) / (large["frames"] - small["frames"]) * 1e6
     print(f"memory: {per_million:.0f} MB for a million frames more")

@@ -1,4 +1,4 @@
-"""Does a pool survive kill -9, many writers at once, and an object store? Exits with 1 if anything is lost.
+"""Does a pool survive kill -9, many concurrent writers and an object store? Exits with 1 if anything is lost.
 
 python research/benchmarks/pool_stress.py --kills 200 --json docs/results/pool_stress.json
 """
@@ -26,12 +26,12 @@ from recap.errors import InputError
 from recap.pool.store import Pool
 from recap.types import Episode
 
-N_KILLS_A_POOL = 25  # then a new one: checking everything takes longer with every version
+N_KILLS_A_POOL = 25  # then a new pool: a complete check takes longer with every version
 MAX_LIFE_S = 0.25
 
 
 def episode(name: str) -> Episode:
-    """A small one, now and then with a film."""
+    """A small episode, sometimes with a video."""
     rng = np.random.default_rng(list(name.encode()))
     t = int(rng.integers(5, 30))
     film = {"top": rng.integers(0, 255, (t, 16, 16, 3), dtype=np.uint8)} if rng.random() < 0.2 else {}
@@ -51,7 +51,7 @@ def episode(name: str) -> Episode:
 def work(
     uri: str, options: Mapping[str, str] | None, log: str, prefix: str, n: int, seed: int, shared: bool
 ) -> None:
-    """Change a pool at random; every change is noted before it is asked for and after it is acknowledged."""
+    """Change a pool at random; every change is logged before it is requested and after it is acknowledged."""
     rng = random.Random(seed)
     handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
@@ -70,7 +70,7 @@ def work(
         try:
             pool.add([episode(name) for name in names])
         except InputError:
-            continue  # another process was quicker with a shared name
+            continue  # another process was faster with a shared name
         for name in names:
             note("added", name)
         mine += [name for name in names if not name.startswith("shared")]
@@ -89,7 +89,7 @@ def work(
 
 
 def read_log(log: Path) -> dict[str, set[str]]:
-    """What was begun and what was acknowledged."""
+    """The started and the acknowledged changes."""
     found: dict[str, set[str]] = {word: set() for word in ("adding", "added", "removing", "removed")}
     for line in log.read_text().splitlines() if log.exists() else []:
         word, _, name = line.partition(" ")
@@ -99,7 +99,7 @@ def read_log(log: Path) -> dict[str, set[str]]:
 
 
 def failures(uri: str, options: Mapping[str, str] | None, said: Mapping[str, set[str]]) -> list[str]:
-    """What a pool has lost, doubled or kept against its word."""
+    """Episodes that the pool lost or duplicated, or kept although they were removed."""
     pool = Pool.open(uri, options)
     report = pool.verify()
     ids = pool.ids()
@@ -160,7 +160,7 @@ def kill_rounds(
 def many_writers(
     context: Any, n: int, appends: int, place: str, options: Mapping[str, str] | None, scratch: Path
 ) -> dict[str, Any]:
-    """n processes append, remove, compact and tag at once, some of them the same ids."""
+    """n processes append, remove, compact and tag concurrently, partly with the same ids."""
     uri = f"{place}/many"
     Pool.create(uri, options)
     logs = [scratch / f"many-{i}.log" for i in range(n)]
@@ -199,7 +199,7 @@ def many_writers(
 
 
 def object_store(context: Any, kills: int, n_appends: int, scratch: Path) -> dict[str, Any]:
-    """The same on a store on loopback."""
+    """The same tests on an object store on loopback."""
     import boto3
     from moto.server import ThreadedMotoServer
 
@@ -234,13 +234,13 @@ def object_store(context: Any, kills: int, n_appends: int, scratch: Path) -> dic
 
 
 def main() -> None:
-    """Run all three."""
+    """Run all three tests."""
     parser = arguments(__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=200)
     options = parser.parse_args()
     kills = min(options.kills, 20) if options.quick else options.kills
     n_appends = 5 if options.quick else 50
-    os.environ["PYTHONWARNINGS"] = "ignore:lance is not fork-safe"  # nothing of it runs in the fork server
+    os.environ["PYTHONWARNINGS"] = "ignore:lance is not fork-safe"  # the fork server runs no Lance code
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["recap.pool.store", "recap.pool.blobs"])
     scratch = Path(tempfile.mkdtemp(prefix="pool-stress-"))

@@ -1,4 +1,4 @@
-"""How fast is a step of `recap/PushT-v0` against stock gym-pusht, in the same run?
+"""How fast is a step of `recap/PushT-v0`, compared with gym-pusht in the same run?
 
 python research/benchmarks/pusht_env.py --json docs/results/pusht_env.json
 """
@@ -21,14 +21,14 @@ STATE, PIXELS = "state", "pixels"
 
 
 def targets(n: int) -> np.ndarray:
-    """Targets that wander over the board and meet the block: (n, 2)."""
+    """Targets that wander over the board and reach the block: (n, 2)."""
     corners = np.random.default_rng(0).uniform(100, 400, (n // 20 + 2, 2))
     at = np.arange(n) / 20
     return np.stack([np.interp(at, np.arange(len(corners)), corners[:, k]) for k in (0, 1)], axis=1)
 
 
 def steps_per_second(env: Any, n: int) -> float:
-    """One pass of n steps."""
+    """The rate of one pass of n steps."""
     env.reset(seed=500)
     path = targets(n)
     env.step(path[0])
@@ -39,7 +39,7 @@ def steps_per_second(env: Any, n: int) -> float:
 
 
 def main() -> None:
-    """Measure both in turn, several times, and report medians."""
+    """Measure both alternately, several times, and report medians."""
     parser = arguments(__doc__.splitlines()[0])
     options = parser.parse_args()
     n, rounds = (300, 3) if options.quick else (1000, 9)
@@ -54,7 +54,7 @@ def main() -> None:
     rows: dict[str, Any] = {}
     for name, pair in environments.items():
         speeds: dict[str, list[float]] = {"stock": [], "ours": []}
-        for _ in range(rounds):  # in turn, so that a busy machine slows both
+        for _ in range(rounds):  # alternately, so that a busy machine slows both
             for who, env in pair.items():
                 speeds[who].append(steps_per_second(env, n))
         ratios = [b / a for a, b in zip(speeds["stock"], speeds["ours"], strict=True)]

@@ -3,7 +3,7 @@
     python research/benchmarks/pusht_expert.py --json docs/results/pusht_expert.json
 
 9 angles × 100 fresh starts × 2 pushers with the T, and 3 angles × 20 starts × 2 pushers with each other
-block (`--quick`: a tenth of it). The seeds are of no other use.
+block (`--quick`: a tenth of it). The seeds are used for nothing else.
 """
 
 from __future__ import annotations

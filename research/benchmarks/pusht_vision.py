@@ -3,9 +3,9 @@
     python research/benchmarks/pusht_vision.py --json docs/results/pusht_vision.json
 
 (a) Resets of each block with goals at any angle. (b) Every frame of the expert's episodes, by coverage.
-Each image alone, or tracked with what was seen before; plain, or with camera noise of 5 grey levels.
-Errors are in px of the 512-px board and degrees, modulo the block's symmetry; a gross failure is found but
-more than 5 px or 5° off. Seeds: 1000 up for resets, 500 up for episodes.
+Each image alone, or tracked with the previous result; plain, or with camera noise of 5 grey levels.
+Errors are in px of the 512-px board and degrees, modulo the block's symmetry; a gross failure is a result
+more than 5 px or 5° off. Seeds: from 1000 for resets, from 500 for episodes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ COLUMNS = ("block_px", "block_deg", "goal_px", "goal_deg", "pusher_px", "ms")
 
 
 def off(found: F64 | None, true: F64, period: float) -> tuple[float, float]:
-    """Distance and angle between two poses; not a number where nothing was found."""
+    """Distance and angle between two poses; nan if nothing was found."""
     if found is None:
         return math.nan, math.nan
     return math.dist(found[:2], true[:2]), abs(math.degrees(wrap_angle(found[2] - true[2], period)))
 
 
 def measured(image: U8, truth: Observation, block: Block, previous: Seen | None) -> tuple[Seen, list[float]]:
-    """One look, and its row of COLUMNS; the pusher's kind is left for it to find."""
+    """One look, and its row of COLUMNS; the kind of pusher is not given."""
     started = time.perf_counter()
     seen = look(image, block.name, previous=previous)
     ms = 1e3 * (time.perf_counter() - started)
@@ -73,7 +73,7 @@ def summary(rows: list[list[float]]) -> dict[str, Any]:
 
 
 def resets(block: str, n: int) -> Iterator[PushTEnv]:
-    """The environment at the start of n episodes, half with either pusher."""
+    """The environment at the start of n episodes, half with each pusher."""
     rng = np.random.default_rng(0)
     envs = [PushTEnv(pusher=pusher, block=block) for pusher in PUSHERS]
     for i in range(n):
@@ -83,7 +83,7 @@ def resets(block: str, n: int) -> Iterator[PushTEnv]:
 
 
 def pictures(env: PushTEnv, rng: np.random.Generator) -> Iterator[tuple[str, U8]]:
-    """What the camera sees at each size, and at the smallest with noise."""
+    """The camera image at each size, and with noise at the smallest size."""
     for size in SIZES:
         yield f"{size}", env.draw(size)
     image = env.draw(SIZES[0])
@@ -92,7 +92,7 @@ def pictures(env: PushTEnv, rng: np.random.Generator) -> Iterator[tuple[str, U8]
 
 
 def reset_rows(block: str, n: int) -> dict[str, list[list[float]]]:
-    """Rows for each kind of picture."""
+    """Rows for each kind of image."""
     rng = np.random.default_rng(1)
     rows: dict[str, list[list[float]]] = defaultdict(list)
     for env in resets(block, n):
@@ -160,7 +160,7 @@ def histogram(rows: list[list[float]], column: str) -> list[str]:
 
 
 def main() -> None:
-    """Measure, print, write; fails when a median misses 2 px or 2°."""
+    """Measure, print, write; fails if a median exceeds 2 px or 2°."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     n_resets, n_episodes = (30, 1) if options.quick else (300, 5)
     print("medians, 90 % and 99 % quantiles of found poses\n(a) resets")

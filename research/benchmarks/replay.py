@@ -1,9 +1,9 @@
-"""What is retrieval worth without learning? The replay agent with every retrieval, in the real environment.
+"""How far does retrieval get without training? Replay with every retrieval, in the real environment.
 
     python research/benchmarks/replay.py --json docs/results/replay.json
 
-Headline rows: 9 angles × seeds 42…91, both pushers, standard pool of 900 disc demonstrations and an even
-fifty of them. Choices (candidates, options) are measured on development seeds 500…519 only.
+Headline rows: 9 angles × seeds 42…91, both pushers, the included pool of 900 disc demonstrations and fifty
+of them, evenly spread. Choices (candidates, options) are measured on development seeds 500…519 only.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Row:
     seeds: tuple[int, ...] = EVALUATION_SEEDS
     n_candidates: int | None = None
     objects: Literal["truth", "pixels"] = "truth"
-    options: dict[str, Any] = field(default_factory=dict)  # of the retrieval
-    image_weight: float | None = None  # px² that a cosine distance of 1 counts for
+    options: dict[str, Any] = field(default_factory=dict)  # to the retrieval
+    image_weight: float | None = None  # px² for a cosine distance of 1
 
     @property
     def name(self) -> str:
-        """In words."""
+        """The name of the row in words."""
         pool = Path(self.pool).stem
         parts = [
             self.retrieval,
@@ -78,7 +78,7 @@ class Row:
         return ", ".join([*parts, *(f"{k} {v}" for k, v in self.options.items())])
 
     def spec(self) -> EvalSpec:
-        """What the harness runs."""
+        """The evaluation spec of the row."""
         agent, options = AgentConfig(retrieval=self.retrieval), {"pusher": self.pusher}
         return EvalSpec(agent, "pusht", options, seeds=self.seeds, objects=self.objects)
 
@@ -106,7 +106,7 @@ def play(row: Row, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
 
 
 def fifty(folder: Path) -> str:
-    """Every eighteenth demonstration of the standard pool: fifty, spread over the nine goals."""
+    """Every eighteenth demonstration of the included pool: fifty, spread over the nine goals."""
     view = open_pool("pusht-9x100").view()
     path = folder / "fifty.safetensors"
     write_packed(MemoryView([view.episode(i) for i in view.episode_ids[::18]]), path, images=False)
@@ -114,7 +114,7 @@ def fifty(folder: Path) -> str:
 
 
 def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
-    """Everything that is run."""
+    """All rows to run."""
     names = ("published", "world-oracle", "world", "object")
     headline = [
         Row(name, pusher, pool)
@@ -131,7 +131,7 @@ def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
         for name in names[1:]
         for chosen in (PLAIN, {**PLAIN, "trim": 3}, {**PLAIN, "stall_penalty": 6.0}, CAREFUL)
     ]
-    ours = {"object": 1.0, "turn": 1.0, "proprio": 0.1}  # stage-1 weights, of which none are published
+    ours = {"object": 1.0, "turn": 1.0, "proprio": 0.1}  # stage-1 weights; the paper publishes none
     changes = [{}, *({name: ours[name] * factor} for name in ours for factor in (0.25, 4.0))]
     sensitivity = [
         Row(
@@ -142,7 +142,7 @@ def rows(pool_of_50: str, quick: bool) -> dict[str, list[Row]]:
         )
         for change in changes
     ]
-    plain = {"proprio": 1.0, "object": 1.0, "turn": 1.0}  # stage 2, where the paper gives no object weight
+    plain = {"proprio": 1.0, "object": 1.0, "turn": 1.0}  # stage 2; the paper gives no object weight
     sensitivity += [
         Row("object", seeds=DEVELOPMENT_SEEDS, options={"weights": {**plain, "object": w, "turn": w}})
         for w in (0.25, 4.0)
@@ -195,7 +195,7 @@ def main() -> None:
                 result[group].append({**told, "name": row.name, "success": figures, "wall_s": wall_s})
                 print(f"{row.name}\n   seen {groups['seen']}\n unseen {groups['unseen']}  ({wall_s:.0f} s)")
                 sys.stdout.flush()
-                finish(result, options.json)  # as it goes: a long run that is stopped has what it has
+                finish(result, options.json)  # written after each row, so a stopped run keeps its rows
 
 
 if __name__ == "__main__":

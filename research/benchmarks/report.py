@@ -1,4 +1,4 @@
-"""What every benchmark does with its numbers: print them, and write them with the machine they come from."""
+"""Shared by all benchmarks: print results, and write them with a description of the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("gym-pusht", "gymnasium", "mujoco", "numba", "numpy", "pylance", "py
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The options that all share."""
+    """The options of every benchmark."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a short version, for a first look")
     parser.add_argument("--json", type=Path, help="write the result here")
@@ -23,7 +23,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    """Where the numbers come from."""
+    """The machine of the measurement."""
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -38,7 +38,7 @@ def machine() -> dict[str, Any]:
 
 
 def finish(result: dict[str, Any], path: Path | None) -> None:
-    """Write the result where asked."""
+    """Print the result, and write it if a path is given."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
@@ -48,7 +48,7 @@ COLORS = ("#1f6feb", "#d1570a", "#2f9e44", "#8250df", "#57606a", "#bf3989")
 
 
 def plot(path: Path, title: str, axes: tuple[str, str], series: dict[str, list[tuple[float, float]]]) -> None:
-    """Lines on two logarithmic axes, as an SVG file that needs nothing to be looked at."""
+    """Lines on two logarithmic axes, as a standalone SVG file."""
     xs, ys = ([p[k] for points in series.values() for p in points] for k in (0, 1))
     low_x, high_x = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)))
     low_y, high_y = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)))

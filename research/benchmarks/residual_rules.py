@@ -1,22 +1,22 @@
-"""How much of the residual should count, by rules that need no task: beside the whole one and replay.
+"""How much of the residual should count, by rules that need no task: compared with all of it and with replay.
 
     python research/benchmarks/residual_rules.py pools POOLS     # 50 of the T, 200 of the L
     python research/benchmarks/residual_rules.py pusht-small ell POOLS/ell-200.safetensors ratio \\
         --seeds 500:540 --json docs/results/residual_rules.json
     python research/benchmarks/residual_rules.py pusht-small held-out POOLS/seen-200.safetensors none
 
-A rule is `whole`, `replay`, `half20` (half of it counts at 20 px), `cold` (temperature 0), or of these:
+A rule is `whole`, `replay`, `half20` (half of it counts at 20 px), `cold` (temperature 0), or one of these:
 
-- `ratio`: it counts for e_r / (e_r + e_n). They are the squared errors so far in this episode, of what the
-  retrieved demonstration and of what the network said of the block's pose at the chunk's end; both are known
+- `ratio`: it counts for e_r / (e_r + e_n). These are the squared errors so far in this episode of the block's
+  pose at the chunk's end, predicted by the retrieved demonstration and by the network; both are known
   when the next chunk is planned. Older errors count half as much with every chunk.
-- `usualN`: it counts for N² / e_n, at most whole; N px is the network's usual error, on held-out moments.
+- `usualN`: it counts for N² / e_n, at most 1; N px is the network's usual error on held-out frames.
 - `samples`: it counts as much as two samples of it agree, 2 r·q / (r·r + q·q), within 0 and 1. That is a
-  second call of the network, so it is not at equal cost.
+  second call of the network, so its cost is higher.
 
-`held-out` looks at the demonstrations that training held out, and writes nothing: how far what is retrieved
-and what the network makes of it are from what was done, and the share of the residual that fits best, by
-distance of the match.
+`held-out` evaluates the demonstrations that training held out, and writes nothing: the errors of the
+retrieved chunk and of the network's chunk, and the share of the residual that fits best, by distance of
+the match.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from recap.evaluation.rollouts import run_trials
 from recap.evaluation.spec import EvalSpec
 from recap.evaluation.statistics import gain_interval, rate_interval, seed_table
 from recap.geometry import out_of_frame
-from recap.prediction import Given, Predictor
+from recap.prediction import PolicyInput, Predictor
 from recap.training.data import demonstrations, split
 from recap.types import F64, ActionChunk, Conditioning
 from recap_research.sweep.pools import Selection, collect_pools
@@ -49,35 +49,35 @@ from recap_worlds.pusht.tasks import ANGLES
 
 UNSEEN = ("-60", "-30", "-15", "0", "+15", "+30", "+60")
 THRESHOLDS = ("0.85", "0.95")
-ARM = 60.0  # px: an error is of two points of the block, its centre and one that far from it
-KEPT = 0.5  # of earlier errors, with every chunk
+ARM = 60.0  # px: an error is over two points of the block, its centre and one at this distance
+KEPT = 0.5  # share of earlier errors kept with every chunk
 
 
 class Ratio(Predictor):
-    """Weighs by whose word of the block's next pose was more right so far, or by the usual error."""
+    """Weighs the residual by the past errors of both predictions of the block's pose, or by a usual error."""
 
     def __init__(self, like: Predictor, usual: float | None = None) -> None:
         super().__init__(like.policy, like.residual, like.halflife)
         self.usual = usual
-        self.said: dict[object, tuple[F64, F64]] = {}  # an episode's noise -> points, of both
-        self.errors: dict[object, F64] = {}  # sums of squares: network, what was retrieved; and their weight
+        self.said: dict[object, tuple[F64, F64]] = {}  # an episode's generator -> both predicted points
+        self.errors: dict[object, F64] = {}  # summed squared errors of network and match, and their weight
         self.log: list[tuple[float, float]] = []
 
-    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+    def predict(self, ready: Sequence[PolicyInput]) -> list[ActionChunk]:
         """One chunk each."""
         return [self._judged(*one) for one in zip(super().predict(ready), ready, strict=True)]
 
-    def _judged(self, chunk: ActionChunk, one: Given) -> ActionChunk:
-        if not one.found.matches:
+    def _judged(self, chunk: ActionChunk, one: PolicyInput) -> ActionChunk:
+        if not one.retrieval.matches:
             return chunk
-        if one.dice in self.said:
-            (pose,) = one.seen.objects.values()
+        if one.generator in self.said:
+            (pose,) = one.observation.objects.values()
             came = points_of(pose)
-            now = np.array([np.square(said - came).sum() for said in self.said[one.dice]])
-            self.errors[one.dice] = KEPT * self.errors.get(one.dice, np.zeros(3)) + [*now, 1.0]
+            now = np.array([np.square(said - came).sum() for said in self.said[one.generator]])
+            self.errors[one.generator] = KEPT * self.errors.get(one.generator, np.zeros(3)) + [*now, 1.0]
             self.log.append((float(now[0]), float(now[1])))
-        net, shown, n = self.errors.get(one.dice, np.array([1.0, 1.0, 0.0]))
-        self.said[one.dice] = said_by(chunk, one.given)
+        net, shown, n = self.errors.get(one.generator, np.array([1.0, 1.0, 0.0]))
+        self.said[one.generator] = said_by(chunk, one.conditioning)
         share = shown / max(shown + net, 1e-12)
         if self.usual is not None:
             share = min(1.0, n * self.usual**2 / max(net, 1e-12)) if n else 1.0
@@ -85,12 +85,12 @@ class Ratio(Predictor):
 
 
 class Samples(Predictor):
-    """Weighs by how far two samples agree."""
+    """Weighs the residual by how well two samples agree."""
 
     def __init__(self, like: Predictor) -> None:
         super().__init__(like.policy, like.residual, like.halflife)
 
-    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
+    def predict(self, ready: Sequence[PolicyInput]) -> list[ActionChunk]:
         """One chunk each."""
         found = []
         for chunk, other in zip(super().predict(ready), super().predict(ready), strict=True):
@@ -100,23 +100,23 @@ class Samples(Predictor):
 
 
 def said_by(chunk: ActionChunk, given: Conditioning) -> tuple[F64, F64]:
-    """Where the block will be at the chunk's end, by the network and by the retrieved demonstration."""
+    """The block's position at the chunk's end, predicted by the network and by the demonstration."""
     state, rows = chunk.predicted_state, given.objects[0]
     assert state is not None
     then = points_of(np.array([*state[-4:-2], np.arctan2(state[-1], state[-2])]))
-    ahead = 2 * points_of(rows[-1]) - points_of(rows[-2])  # its last row is one step before that
+    ahead = 2 * points_of(rows[-1]) - points_of(rows[-2])  # the last row is one step before the end
     net, shown = (out_of_frame(given.frame, points.reshape(2, 2)).ravel() for points in (then, ahead))
     return net, shown
 
 
 def points_of(pose: F64) -> F64:
-    """The block's centre, and a point that turns with it."""
+    """The block's centre, and a point that rotates with it."""
     x, y, turn = pose
     return np.array([x, y, x + ARM * np.cos(turn), y + ARM * np.sin(turn)])
 
 
 def weighed(predictor: Predictor, chunk: ActionChunk, weight: float) -> ActionChunk:
-    """With a part of the residual."""
+    """The chunk with a share of the residual."""
     assert predictor.policy is not None
     base = chunk.actions - chunk.residual
     actions = predictor.policy.config.robot.act.project(base + weight * chunk.residual, base)
@@ -124,7 +124,7 @@ def weighed(predictor: Predictor, chunk: ActionChunk, weight: float) -> ActionCh
 
 
 def roll_out(policy: str, block: str, pool: str, rule: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """A digit an episode, by goal: how many thresholds it passed."""
+    """One digit per episode, by goal: the number of passed thresholds."""
     config = AgentConfig(policy)
     if rule == "replay":
         config = AgentConfig(settings_of=policy)
@@ -156,7 +156,7 @@ def roll_out(policy: str, block: str, pool: str, rule: str, seeds: Sequence[int]
 
 
 def judge(rows: Sequence[dict[str, Any]]) -> None:
-    """Write counts and intervals into rows, beside replay on the same starts."""
+    """Add counts and intervals to rows, compared with replay on the same starts."""
 
     def table(row: dict[str, Any], passed: int) -> F64:
         first = int(row["seeds"].split(":")[0])
@@ -176,7 +176,7 @@ def judge(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def setting(row: dict[str, Any]) -> tuple[str, ...]:
-    """What two rows must share to be compared."""
+    """The settings that two compared rows must share."""
     return tuple(row[key] for key in ("policy", "block", "pool", "seeds"))
 
 
@@ -194,7 +194,7 @@ def held_out(policy: str, pool: str) -> None:
         for look in watched.looks:
             if look.plan is None or not look.retrieval.matches:
                 continue
-            given, chunk = look.plan.given, look.plan.chunk
+            given, chunk = look.plan.conditioning, look.plan.chunk
             true = watched.episode.actions[look.t : look.t + len(chunk.actions)].astype(np.float64)
             true = watched.agent.robot().act.into(given.frame, true)
             r = chunk.residual[: len(true)].astype(np.float64)
@@ -215,7 +215,7 @@ def held_out(policy: str, pool: str) -> None:
 
 
 def main() -> int:
-    """Roll out one row, and add it to the file."""
+    """Evaluate one row, and add it to the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

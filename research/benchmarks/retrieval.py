@@ -1,9 +1,9 @@
-"""How fast are the two stages, against the published rule and against faiss, in the same run?
+"""How fast are the two stages, compared with the published rule and with faiss in the same run?
 
     python research/benchmarks/retrieval.py --json docs/results/retrieval.json
 
-The published rule: the 100 demonstrations whose block began nearest, then squared L2 over their 10-D
-subframe features, in numpy. faiss is a peer for stage 1 where it is installed (`pip install faiss-cpu`).
+The published rule: the 100 demonstrations with the nearest initial block, then squared L2 over their 10-D
+subframe features, in numpy. faiss is compared for stage 1 if it is installed (`pip install faiss-cpu`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WEIGHTS = {"proprio": 1.0, "object": 1.0, "turn": 1.0, "history": 0.05, "time": 
 
 
 def median_us(call: Callable[[int], Any], n: int) -> tuple[float, float]:
-    """Median and 99th percentile of n calls, microseconds."""
+    """Median and 99th percentile of n calls, in microseconds."""
     call(0)
     times = []
     for i in range(n):
@@ -54,7 +54,7 @@ def median_us(call: Callable[[int], Any], n: int) -> tuple[float, float]:
 
 
 def episode(i: int, n: int, rng: np.random.Generator) -> Episode:
-    """A wandering episode of n frames."""
+    """An episode of n frames with a random walk."""
     walk = np.cumsum(rng.normal(0, 3, (n, 5)), axis=0)
     pose = np.column_stack([rng.uniform(100, 400, 2) + walk[:, 2:4], rng.uniform(-3, 3) + 0.01 * walk[:, 4]])
     return Episode(
@@ -82,7 +82,7 @@ def _published_features(e: Episode) -> np.ndarray:
 
 
 def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
-    """Ours at 5, 100 and all candidates, and the published rule, on the same episodes."""
+    """Our search at 5, 100 and all candidates, and the published rule, on the same episodes."""
     rng = np.random.default_rng(0)
     episodes = [episode(i, n_frames, rng) for i in range(n_episodes)]
     config = RetrievalConfig("benchmark", {"object": 1.0}, WEIGHTS)
@@ -93,7 +93,7 @@ def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
         candidates = index.candidates(np.arange(min(n_candidates, n_episodes)))
         return lambda i: index.nearest(queries[i % 64], candidates)
 
-    # The published rule as it reads: 10 numbers a subframe, the same demonstrations in one array.
+    # The published rule: 10 numbers per subframe, the same demonstrations in one array.
     features = np.array([_published_features(e) for e in episodes])
     starts_xy = features[:, 0, :2].copy()
 
@@ -104,7 +104,7 @@ def stage_2(n_episodes: int, n_frames: int, n_calls: int) -> dict[str, Any]:
         return np.unravel_index(cost.argmin(), cost.shape)
 
     def whole(n_candidates: int) -> Callable[[int], Any]:
-        """What an agent calls at every step: describe, search, costs by term, confidence."""
+        """The calls of an agent at every step: describe, search, costs by term, confidence."""
         chosen = replace(config, n_candidates=n_candidates)
         retriever = Retriever(MemoryPool(episodes), TERMS, chosen)
         asked = [query_at(episode(k, 9, rng), 8) for k in range(16)]
@@ -136,7 +136,7 @@ def scenes(n: int, seed: int) -> np.ndarray:
 
 
 def stage_1(n: int, n_calls: int) -> dict[str, Any]:
-    """Exact search over n scenes, and faiss beside it."""
+    """Exact search over n scenes, compared with faiss."""
     rows, queries = scenes(n, 0), scenes(64, 1)
     out: dict[str, Any] = {"n": n}
     exact = [np.argsort(squared_distances(rows, q), kind="stable")[:5] for q in queries[:32]]
@@ -173,7 +173,7 @@ def stage_1(n: int, n_calls: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Both stages over sizes; ratios last."""
+    """Both stages for several sizes; ratios last."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     n_calls = 100 if options.quick else 400
     small = stage_2(130, 100, n_calls)

@@ -159,7 +159,7 @@ def compared(retriever: Retriever, asked: Sequence[Any]) -> dict[str, Any]:
     """Recall against looking at every frame; faiss alone and Lance's index on the same rows."""
     index = retriever.index()
     exact = replace(index, coarse=None)
-    queries = [retriever._ask(index, query, 0) for query in asked]
+    queries = [retriever._describe_query(index, query, 0) for query in asked]
     truth = [exact.nearest(q, exact.everything)[1][0] for q in queries]
     found = [index.nearest(q, index.everything)[1][0] for q in queries]
     same = np.isclose(found, truth, rtol=1e-6)

@@ -2,9 +2,9 @@
 
     python research/benchmarks/serve_delay.py --json docs/results/serve_delay.json
 
-Time is simulated: a delay is a number of control periods of 100 ms, so the speed of this machine changes
-nothing. The server's own code answers (`Service.serve`), without the socket. A last part runs the real loop
-with its threads through a real server by the clock.
+Time is simulated: a delay is a number of control periods of 100 ms, so the speed of this machine has no
+effect. The server's own code answers (`Service.serve`), without the socket. A last part runs the real loop
+with its threads and a real server in real time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ THRESHOLDS = (0.85, 0.95)
 
 
 class Ensemble(Timeline):
-    """Every chunk that still speaks of a period is averaged, a newer one weighing more."""
+    """Averages all chunks that contain the current period; newer ones weigh more."""
 
     def __init__(self, decay: float) -> None:
         super().__init__(0)
@@ -49,12 +49,12 @@ class Ensemble(Timeline):
         return max((at + len(chunk) - self.n_taken for at, chunk in self._chunks), default=0)
 
     def join(self, chunk: F64, asked_at: int) -> int:
-        """One more voice."""
+        """Add a chunk."""
         self._chunks.append((asked_at, np.asarray(chunk, np.float64)))
         return len(chunk)
 
     def take(self) -> F64 | None:
-        """The mean of what all say of now."""
+        """The weighted mean for the current period."""
         self._chunks = [(at, c) for at, c in self._chunks if at + len(c) > self.n_taken]
         if not self._chunks:
             return None
@@ -67,17 +67,17 @@ class Ensemble(Timeline):
 
 @dataclass(frozen=True)
 class Way:
-    """How a robot bridges the wait."""
+    """A way to bridge the wait."""
 
     name: str
-    waits: bool = False  # asks at the end of a chunk only
-    frozen: bool = False  # and time stands still meanwhile, which only a simulation can do
-    stale: bool = False  # begins a late chunk at its first action
+    waits: bool = False  # requests only at the end of a chunk
+    frozen: bool = False  # time stops while waiting, which is possible only in simulation
+    stale: bool = False  # a late chunk starts at its first action
     n_blend: int = 0
     decay: float | None = None  # of an ensemble
 
     def timeline(self) -> Timeline:
-        """Empty."""
+        """An empty timeline."""
         return Timeline(self.n_blend) if self.decay is None else Ensemble(self.decay)
 
 
@@ -93,7 +93,7 @@ WAYS = (
     Way("asynchronous, fade over 6", n_blend=6),
 )
 CHOSEN = "asynchronous, fade over 4"
-# What is measured of a policy, which takes a hundred times as long as replay.
+# The cells measured for a policy, which takes a hundred times as long as replay.
 FEW = {(0, WAYS[0].name), (0, CHOSEN), (100, WAYS[1].name), (100, CHOSEN)}
 FEW |= {(300, WAYS[1].name), (300, WAYS[2].name), (300, CHOSEN)}
 
@@ -106,7 +106,7 @@ class Robot:
     session: Session
     timeline: Timeline
     answered_at: int = 0  # actions taken when the last observation was made
-    due: int | None = None  # the period in which the chunk under way arrives
+    due: int | None = None  # the period in which the requested chunk arrives
     chunk: F64 | None = None
     best: float = 0.0
     done: bool = False
@@ -115,13 +115,13 @@ class Robot:
 
 
 def roll_out(service: Service, way: Way, delay: int, angle: float, seeds: Sequence[int]) -> list[Robot]:
-    """Episodes in step, so that their questions are answered together."""
+    """Episodes in lockstep, so that their requests are answered together."""
     robots = []
     for seed in seeds:
         env = PushTEnv("triangle", angle)
         env.reset(seed=seed)
         session = service.new_session()
-        session.fresh = Reset(seed)
+        session.pending = Reset(seed)
         robots.append(Robot(env, session, way.timeline()))
     delay = 0 if way.frozen else delay
     n = service.agent.n_action_steps
@@ -140,14 +140,14 @@ def roll_out(service: Service, way: Way, delay: int, angle: float, seeds: Sequen
 
 
 def is_due(robot: Robot, way: Way, every: int) -> bool:
-    """Whether the next observation is to be sent."""
+    """True if the next observation is to be sent."""
     if way.waits or not robot.targets:
         return not len(robot.timeline)
     return not len(robot.timeline) or robot.timeline.n_taken - robot.answered_at >= every
 
 
 def ask(service: Service, robots: Sequence[Robot], due: int) -> None:
-    """Let the server answer now what is to arrive later."""
+    """Compute the answers now; they arrive later."""
     size = service.agent.image_size
     for first in range(0, len(robots), 10):
         some = robots[first : first + 10]
@@ -160,7 +160,7 @@ def ask(service: Service, robots: Sequence[Robot], due: int) -> None:
 
 
 def receive(robots: Sequence[Robot], way: Way, period: int, n_action_steps: int) -> None:
-    """Join what arrives now."""
+    """Add the chunks that arrive in this period."""
     for robot in robots:
         if robot.due is None or robot.due > period or robot.chunk is None:
             continue
@@ -173,7 +173,7 @@ def act(robot: Robot) -> None:
     """One period: the next action, or hold."""
     action = robot.timeline.take()
     if action is None:
-        robot.misses += bool(robot.targets)  # the wait for the first chunk is nobody's miss
+        robot.misses += bool(robot.targets)  # the wait for the first chunk is no miss
         action = robot.targets[-1] if robot.targets else np.asarray(robot.env.agent.position)
     if robot.timeline.n_taken:
         robot.targets.append(action)
@@ -182,7 +182,7 @@ def act(robot: Robot) -> None:
 
 
 def roughness(robots: Sequence[Robot], order: int) -> float:
-    """Mean length of a difference of the targets, px a period to that power."""
+    """Mean length of the targets' differences of this order, px per period to that power."""
     parts = [np.linalg.norm(np.diff(np.array(r.targets), order, axis=0), axis=1) for r in robots]
     return float(np.mean(np.concatenate(parts)))
 
@@ -217,14 +217,14 @@ def cell(service: Service, way: Way, delay_ms: int, angles: Sequence[float], see
 
 
 def is_new(way: Way, delay_ms: int) -> bool:
-    """Whether that way differs from the ones before it at that delay."""
+    """True if the way differs from the previous ways at that delay."""
     if way.frozen or not delay_ms:
         return not delay_ms and (way.frozen or way.n_blend > 0 or way.decay is not None)
     return True
 
 
 def by_the_clock(n_periods: int) -> list[dict[str, Any]]:
-    """`recap run` beside `recap serve replay`, each a process: do the threads keep the rate?"""
+    """`recap run` with `recap serve replay`, each a process: do the threads keep the rate?"""
     recap = [sys.executable, "-m", "recap"]
     serve = [*recap, "serve", "replay", "--retrieval", "pusht-object", "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -1,10 +1,10 @@
-"""Does anything that a stranger can send break the server? Malformed frames, episodes and zips, in numbers.
+"""Can any message break the server? Malformed frames, episodes and zips, in large numbers.
 
 python research/benchmarks/serve_fuzz.py --json docs/results/serve_fuzz.json
 
-Every case comes from a good message that is cut, flipped, spliced or filled with odd values, or is noise.
-The decoder and the reader of observations are called directly; episodes and zips go through the real upload
-route of a running server, which must answer each and go on serving.
+Every case is a valid message that is cut, flipped, spliced or filled with odd values, or is noise.
+The decoder and the parser of observations are called directly; episodes and zips go through the real upload
+route of a running server, which must answer each and keep serving.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from recap.errors import RecapError
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.serving.app import build_app, start
-from recap.serving.observations import Look, read_executed, read_observation, read_reset
+from recap.serving.observations import ObservationSpec, read_executed, read_observation, read_reset
 from recap.serving.service import ServeSpec, Service
 from recap.serving.spec import Limits
 from recap.types import Episode, Requires
@@ -45,7 +45,7 @@ from recap_client.wire import decode, decode_map, encode
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 from recap_worlds.pusht.robot import PUSHT
 
-LOOK = Look(PUSHT, Requires(("block",), True, ("top",)), True, "push")
+LOOK = ObservationSpec(PUSHT, Requires(("block",), True, ("top",)), True, "push")
 LIMITS = Limits(max_upload_bytes=2**20, max_unpacked_bytes=2**22, max_members=100)
 ODD: tuple[Any, ...] = (
     None, True, -1, 0, 2**63, 2**64 - 1, 1e308, float("nan"), float("-inf"), "", "x" * 2000, b"", b"\xff" * 9,
@@ -57,7 +57,7 @@ HEADS = b"\xc1\xc4\xc5\xc6\xc7\xc8\xc9\xca\xcb\xd4\xd8\xd9\xda\xdb\xdc\xdd\xde\x
 
 
 def mutations(good: list[bytes], rng: np.random.Generator) -> Iterator[bytes]:
-    """Bad relatives of good bytes, without end."""
+    """Endless mutations of valid bytes."""
     while True:
         data = bytearray(good[rng.integers(len(good))])
         kind = rng.integers(7)
@@ -69,7 +69,7 @@ def mutations(good: list[bytes], rng: np.random.Generator) -> Iterator[bytes]:
         elif kind == 2:
             for at in rng.integers(len(data), size=rng.integers(1, 8)):
                 data[at] = rng.integers(256)
-        elif kind == 3:  # in the first bytes the structure lies
+        elif kind == 3:  # the structure is in the first bytes
             for at in rng.integers(min(len(data), 150), size=rng.integers(1, 4)):
                 data[at] = HEADS[rng.integers(len(HEADS))]
         elif kind == 4:
@@ -84,7 +84,7 @@ def mutations(good: list[bytes], rng: np.random.Generator) -> Iterator[bytes]:
 
 
 def observation() -> dict[str, Any]:
-    """A good one."""
+    """A valid observation."""
     return {
         "observation/image": np.zeros((96, 96, 3), np.uint8),
         "observation/state": np.zeros(2, np.float32),
@@ -100,7 +100,7 @@ def observation() -> dict[str, Any]:
 
 
 def odd_messages(good: dict[str, Any], rng: np.random.Generator) -> Iterator[bytes]:
-    """Well-formed messages with values that make no sense, without end."""
+    """Endless well-formed messages with invalid values."""
     keys = list(good)
     while True:
         message = dict(good)
@@ -116,7 +116,7 @@ def odd_messages(good: dict[str, Any], rng: np.random.Generator) -> Iterator[byt
 
 
 def read(data: bytes) -> str:
-    """As the socket reads it."""
+    """Decode a message as the socket does."""
     try:
         message = decode_map(data, LIMITS.max_message_bytes)
         read_reset(message)
@@ -128,7 +128,7 @@ def read(data: bytes) -> str:
 
 
 def fuzz_frames(n: int, seed: int) -> dict[str, Any]:
-    """n frames against decoder and reader."""
+    """Decode n malformed frames."""
     rng = np.random.default_rng(seed)
     small = {**observation(), "observation/image": np.zeros((32, 32, 3), np.uint8)}
     nested = [1, "a", {"b": np.zeros((2, 3))}]
@@ -145,7 +145,7 @@ def fuzz_frames(n: int, seed: int) -> dict[str, Any]:
         told[read(data)] += 1
         slowest = max(slowest, time.perf_counter() - before)
         if i % max(n // 10, 1) == 0:
-            gc.collect()  # an error holds the frames it passed through until then
+            gc.collect()  # until then, errors reference the frames they passed through
             marks.append(tracemalloc.get_traced_memory()[0])
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -154,14 +154,14 @@ def fuzz_frames(n: int, seed: int) -> dict[str, Any]:
         **told,
         "frames_per_s": n / (time.perf_counter() - started),
         "slowest_ms": 1000 * slowest,
-        # In the second half: Python's table of names grows once, by 4 MiB, some time in the first.
+        # In the second half: Python's table of names grows once by 4 MiB in the first half.
         "memory_growth_kib": (marks[-1] - marks[len(marks) // 2]) / 1024,
         "memory_peak_mib": peak / 2**20,
     }
 
 
 def fuzz_bombs() -> dict[str, Any]:
-    """Few bytes that stand for much: the time and memory that refusing them takes."""
+    """Small messages that decode to much data: the time and memory of refusing them."""
     big = LIMITS.max_message_bytes
     cases = {
         "a list of small maps": b"\xdd" + struct.pack(">I", big - 5) + b"\x80" * (big - 5),
@@ -190,7 +190,7 @@ def fuzz_bombs() -> dict[str, Any]:
 
 
 def as_message(episode: Episode) -> dict[str, Any]:
-    """An episode as it is uploaded."""
+    """The message that uploads an episode."""
     return {
         "id": episode.id,
         "task": episode.task,
@@ -209,7 +209,7 @@ def as_message(episode: Episode) -> dict[str, Any]:
 
 
 def zips(folder: Path, rng: np.random.Generator) -> Iterator[bytes]:
-    """A good dataset with members cut, flipped, renamed, dropped or doubled, or its zip cut and flipped."""
+    """A valid dataset with members cut, flipped, renamed, dropped or duplicated, or with a damaged zip."""
     files = {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
     names = list(files)
     odd_names = (
@@ -254,7 +254,7 @@ async def _upload(port: int, cases: list[tuple[str, bytes]], told: Counter[str])
                 assert answer.status < 500, body
                 assert "\n" not in body["error"]
                 assert "/tmp" not in body["error"], body
-            else:  # make room for the next one like it
+            else:  # make room for the next upload of the same kind
                 for name in body["added"]:
                     where = f"http://127.0.0.1:{port}/api/pool/{quote(name, safe='')}"
                     async with session.delete(URL(where, encoded=True)) as gone:
@@ -304,7 +304,7 @@ def fuzz_uploads(n: int, seed: int) -> dict[str, Any]:
 
 
 class _running:  # noqa: N801
-    """The server on a thread of its own."""
+    """Runs the server in a thread."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.loop, self.stop = service, asyncio.new_event_loop(), asyncio.Event()
@@ -330,7 +330,7 @@ class _running:  # noqa: N801
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--frames", type=int, default=150_000)
     parser.add_argument("--uploads", type=int, default=1_500)

@@ -1,9 +1,9 @@
-"""How does the server stand a crowd: throughput, fairness, health, memory, and clients that mean no good?
+"""How does the server cope with many clients: throughput, fairness, health, memory, and malicious clients?
 
 python research/benchmarks/serve_load.py --minutes 10 --json docs/results/serve_load.json
 
-Server, robots and the watcher of its health are processes of their own, on loopback. Every robot sends the
-next moment as soon as it is answered: a picture of 96 px and a position, poses being found in the picture.
+Server, robots and the health monitor are separate processes on loopback. Every robot sends the next
+observation as soon as it is answered: a 96-px image and a position; poses are estimated from the image.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from recap.cli.one_line import run_script
 from recap.serving.spec import Limits
 from recap_client.wire import decode_map, encode
 
-N_MOMENTS = 24  # of each recorded episode
+N_MOMENTS = 24  # observations of each recorded episode
 HEALTH_EVERY_S = 0.02
 RSS_EVERY_S = 0.5
 UPGRADE = (
     "GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
-HALF_A_FRAME = b"\x82\xfe\x40\x00AAAA" + b"x" * 100  # of 16 kB that never come
+HALF_A_FRAME = b"\x82\xfe\x40\x00AAAA" + b"x" * 100  # the other 16 kB never arrive
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Phase:
 
 @dataclass
 class Robot:
-    """What one client saw."""
+    """The measurements of one client."""
 
     latencies_s: list[float] = field(default_factory=list)
     n_busy: int = 0
@@ -62,12 +62,12 @@ class Robot:
 
 
 def agent_named(name: str) -> AgentConfig:
-    """A shipped policy, or replay on PushT, where its pool comes from."""
+    """An included policy, or replay on PushT, which has a pool."""
     return AgentConfig(name, retrieval="pusht-object" if name == REPLAY else "")
 
 
 def serve(agent: str, limits: Limits, port: Any) -> None:
-    """The server, until it is ended."""
+    """Run the server until it is stopped."""
     from recap.serving.app import build_app, run
     from recap.serving.service import ServeSpec, Service
 
@@ -80,7 +80,7 @@ def serve(agent: str, limits: Limits, port: Any) -> None:
 
 
 def idle(port: Any) -> None:
-    """A server that does nothing else: what an answer costs on this machine at this time."""
+    """A server that does nothing else: the cost of an answer on this machine at this time."""
     from aiohttp import web
 
     async def health(_: web.Request) -> web.Response:
@@ -123,7 +123,7 @@ def moments(n_episodes: int) -> list[list[bytes]]:
 
 
 async def robot(port: int, messages: Sequence[bytes], until: float, seen: Robot) -> None:
-    """Ask, be answered, ask again."""
+    """Send, wait for the answer, repeat."""
     timeout = aiohttp.ClientWSTimeout(ws_close=2.0)
     async with (
         aiohttp.ClientSession() as session,
@@ -143,7 +143,7 @@ async def robot(port: int, messages: Sequence[bytes], until: float, seen: Robot)
                 assert reply["actions"].shape == (8, 2)
                 assert np.isfinite(reply["actions"]).all()
                 now = time.monotonic()
-                if now < until:  # what is answered later does not belong to the time that is counted
+                if now < until:  # later answers are outside the measured time
                     seen.latencies_s.append(now - started)
                 n += 1
             elif answer.type is aiohttp.WSMsgType.TEXT and answer.data.startswith("busy"):
@@ -155,7 +155,7 @@ async def robot(port: int, messages: Sequence[bytes], until: float, seen: Robot)
 
 
 def run_robots(port: int, n: int, seconds: float, out: Any) -> None:
-    """All robots, in a process of their own."""
+    """Run all robots in one process."""
     episodes = moments(16)
 
     async def all_of_them() -> list[Robot]:
@@ -169,7 +169,7 @@ def run_robots(port: int, n: int, seconds: float, out: Any) -> None:
 
 
 def watch(port: int, other: int, seconds: float, out: Any) -> None:
-    """Ask both for health again and again, and now and then how long the queue is."""
+    """Request the health of both servers repeatedly, and sometimes the length of the queue."""
     health_s: list[float] = []
     other_s: list[float] = []
     queue = []
@@ -200,7 +200,7 @@ def metric(text: str, name: str) -> float:
 
 
 def misbehave(port: int, seconds: float, out: Any) -> None:
-    """Garbage, stalls, resets in mid-frame, readers that do not read, heads that never end; then again."""
+    """Garbage, stalls, resets during a frame, clients that do not read, endless headers; repeated."""
     rng = np.random.default_rng(0)
     until, n, held = time.monotonic() + seconds, 0, []
     while time.monotonic() < until:
@@ -236,13 +236,13 @@ def rss_mib(pid: int) -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds that a process has computed, which do not depend on who else is at work."""
+    """CPU seconds of a process, which do not depend on other load."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_phase(phase: Phase, agent: str) -> dict[str, Any]:
-    """One server, its load, and what came of it."""
+    """Run one server with its load, and return the measurements."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     server = context.Process(target=serve, args=(agent, phase.limits, theirs))
@@ -318,7 +318,7 @@ def _summary(phase: Phase, got: dict[str, Any], rss: Sequence[float], text: str)
 
 
 def phases(minutes: float, n_robots: int) -> list[Phase]:
-    """The same crowd before several servers; the first two by turns, for other programs come and go."""
+    """The same load on several servers; the first two alternate, because other load on the machine varies."""
     s = 60 * minutes
     one = Phase("one at a time", 0.1 * s, Limits(max_batch=1), n_robots)
     batched = Phase("batched", 0.15 * s, Limits(), n_robots)
@@ -333,7 +333,7 @@ def phases(minutes: float, n_robots: int) -> list[Phase]:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--minutes", type=float, default=10.0, help="in all, without starting the servers")
     parser.add_argument("--robots", type=int, default=64)

@@ -1,11 +1,11 @@
-"""Does anything get lost while robots, writers, attackers and dying processes share one pool for long?
+"""Is anything lost while robots, writers, attackers and killed processes share one pool for a long time?
 
 python research/benchmarks/soak.py --minutes 30 --json docs/results/soak.json
 
-Servers run on one pool behind HAProxy. Robots ask at their own pace, each the next moment of a recorded
-episode. Writers append to the pool beside the servers and over HTTP, and those beside are killed again and
-again. So are servers, and they are stopped gently by turns. A housekeeper prunes old versions. Attackers send
-malformed frames, hostile uploads and demonstrations that fit nobody, stall, vanish and do not read. All of it
+Servers run on one pool behind HAProxy. Robots send the observations of a recorded episode at their own pace.
+Writers append to the pool directly and over HTTP; direct writers are killed repeatedly. Servers are killed
+too, and stopped gracefully in turn. A maintenance process prunes old versions. Attackers send malformed
+frames, hostile uploads and unusable demonstrations; they stall, disconnect and do not read. Everything
 stays on loopback.
 """
 
@@ -52,15 +52,15 @@ from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 
 TRACEBACK = re.compile(r"^Traceback .*\n(?: .*\n|\n)+(\S.*)", re.MULTILINE)  # its last line
 HAPROXY = Path(__file__).parents[2] / "examples/fleet/haproxy.cfg"
-CONTEXT = multiprocessing.get_context("forkserver")  # writers start in no time
-READY_S = 180.0  # that a server may take to start on a busy machine
+CONTEXT = multiprocessing.get_context("forkserver")  # writers start quickly
+READY_S = 180.0  # start-up time of a server on a busy machine
 N_KEPT = 200  # versions
-N_FRAMES = 12  # of what writers add
+N_FRAMES = 12  # frames of the writers' demonstrations
 
 
 @dataclass(frozen=True)
 class Soak:
-    """What runs, and how often what is killed."""
+    """The processes to run, and how often each kind is killed."""
 
     minutes: float
     policy: str = "replay"
@@ -73,7 +73,7 @@ class Soak:
 
 
 def robot(address: str, messages: list[dict[str, Any]], seconds: float, told: dict[str, Any]) -> None:
-    """Ask as often as a robot would, and look at each reply."""
+    """Send observations at the rate of a robot, and check each reply."""
     until = time.time() + seconds
     with PolicyClient(address, retries=14, reply_timeout_s=60) as client:
         period_s = client.metadata["n_action_steps"] / client.metadata["control_hz"]
@@ -87,7 +87,7 @@ def robot(address: str, messages: list[dict[str, Any]], seconds: float, told: di
                 reply = client.infer(messages[n % len(messages)])
                 actions = np.asarray(reply["actions"])
                 low, high = (np.asarray(client.metadata[f"action_{end}"]) for end in ("low", "high"))
-                good = ((actions >= low) & (actions <= high)).all()  # which nan is not
+                good = ((actions >= low) & (actions <= high)).all()  # false for nan
                 told["odd"] += int(not good or reply["held"])
                 told["latencies"].append(time.monotonic() - began)
             except RecapError as error:
@@ -98,7 +98,7 @@ def robot(address: str, messages: list[dict[str, Any]], seconds: float, told: di
 
 
 def robots(address: str, n: int, seconds: float, out: Path) -> None:
-    """All of them, in a process of their own."""
+    """Run all robots in one process."""
     told = [{"latencies": [], "odd": 0, "connects": 0, "errors": Counter()} for _ in range(n)]
     seen = [[decode_map(message, 2**24) for message in episode] for episode in moments(n)]
     threads = [threading.Thread(target=robot, args=(address, seen[i], seconds, told[i])) for i in range(n)]
@@ -110,7 +110,7 @@ def robots(address: str, n: int, seconds: float, out: Path) -> None:
 
 
 def sound(base: Episode, name: str) -> Episode:
-    """A demonstration as a writer adds it: that of the pool, cut short, and moved by what its name says."""
+    """A valid demonstration for a writer: one of the pool, cut, and shifted by an amount from its name."""
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
     return replace(
         base,
@@ -123,7 +123,7 @@ def sound(base: Episode, name: str) -> Episode:
 
 
 def same(a: Episode, b: Episode) -> bool:
-    """Whether the numbers are equal to the bit."""
+    """True if all numbers are bitwise equal."""
     pairs = [(a.proprio, b.proprio), (a.actions, b.actions), (a.objects["block"], b.objects["block"])]
     return all(x.tobytes() == y.tobytes() for x, y in pairs)
 
@@ -134,7 +134,7 @@ def first(place: str) -> Episode:
 
 
 def write(place: str, prefix: str, pause_s: float, out: Path) -> None:
-    """Append until killed, and note what the pool acknowledged."""
+    """Append until killed, and record what the pool acknowledged."""
     pool, base = Pool.open(place), first(place)
     with out.open("a") as acknowledged:
         for i in range(10**9):
@@ -144,14 +144,14 @@ def write(place: str, prefix: str, pause_s: float, out: Path) -> None:
 
 
 def upload(address: str, place: str, pause_s: float, seconds: float, out: Path) -> None:
-    """The same over HTTP; whoever is told that an upload failed looks whether it did, and sends it again."""
+    """Append over HTTP; after a failed upload, check whether it arrived and repeat it if not."""
     with out.open("a") as acknowledged:
         client, i, base, until = PolicyClient(address, retries=14), 0, first(place), time.time() + seconds
         while time.time() < until:
             name = f"http/{i}"
             try:
                 client.upload(as_message(sound(base, name)))
-            except RecapError as error:  # the answer was lost with its server, or all are busy
+            except RecapError as error:  # the server died before its answer, or all are busy
                 if "is in the pool already" not in str(error):
                     time.sleep(0.2)
                     continue
@@ -171,7 +171,7 @@ def keep_house(place: str, seconds: float, out: Path) -> None:
 
 
 def attack_by_frames(address: str, pause_s: float, seconds: float, out: Path) -> None:
-    """Malformed messages and odd observations on connections of their own."""
+    """Malformed messages and odd observations on separate connections."""
     from websockets.exceptions import WebSocketException
     from websockets.sync.client import connect
 
@@ -190,7 +190,7 @@ def attack_by_frames(address: str, pause_s: float, seconds: float, out: Path) ->
 
 
 def hostile(base: Episode, folder: Path, rng: np.random.Generator) -> Iterator[tuple[str, bytes]]:
-    """Uploads that are broken, stand for too much, or fit nobody; without end."""
+    """Endless uploads that are broken, too large when unpacked, or unusable."""
     good = as_message(base)
     one = {"proprio": good["proprio"][:1], "actions": good["actions"][:1]}
     packed = zips(folder, rng)
@@ -221,7 +221,7 @@ def hostile(base: Episode, folder: Path, rng: np.random.Generator) -> Iterator[t
 
 
 def bomb(folder: Path) -> bytes:
-    """A dataset that says it has a billion episodes, beside 50 MB of zeros."""
+    """A dataset that claims a billion episodes, with 50 MB of zeros."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         info = json.loads((folder / "meta/info.json").read_text())
@@ -254,14 +254,14 @@ def attack_by_uploads(address: str, place: str, pause_s: float, seconds: float, 
 
 
 def attack_by_stalling(port: int, seconds: float, out: Path) -> None:
-    """Garbage, stalls, resets in mid-frame, readers that do not read, heads that never end."""
+    """Garbage, stalls, resets during a frame, clients that do not read, endless headers."""
     ours, theirs = CONTEXT.Pipe()
     misbehave(port, seconds, theirs)
     out.write_text(json.dumps({"connections": ours.recv()}))
 
 
 class Servers:
-    """`recap serve` on one pool, and the balancer before them."""
+    """`recap serve` processes on one pool, behind a load balancer."""
 
     def __init__(self, soak: Soak, place: str, folder: Path) -> None:
         self.soak, self.place, self.log = soak, place, folder / "log"
@@ -299,7 +299,7 @@ class Servers:
             time.sleep(0.1)
 
     def replace(self, number: int, how: signal.Signals) -> None:
-        """End one and start it anew; others serve meanwhile."""
+        """Stop one server and start it again; the others keep serving."""
         self._end(self.processes[number], how)
         self.processes[number] = self._start(self.ports[number])
         self._wait(self.ports[number])
@@ -314,7 +314,7 @@ class Servers:
         self.exits[f"{how.name}: {code}"] += 1
 
     def memory(self) -> list[float]:
-        """MiB of each."""
+        """Memory of each server in MiB."""
         found = []
         for process in self.processes:
             with contextlib.suppress(OSError, IndexError):
@@ -322,7 +322,7 @@ class Servers:
         return found
 
     def close(self) -> None:
-        """End all."""
+        """Stop all servers."""
         for process in self.processes:
             self._end(process, signal.SIGTERM)
         if self.balancer is not None:
@@ -331,7 +331,7 @@ class Servers:
 
 
 def is_ready(port: int) -> bool:
-    """Whether a server, or one behind a balancer, would take robots."""
+    """True if a server, or one behind a load balancer, accepts robots."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             return bool(answer.status == 200)
@@ -340,7 +340,7 @@ def is_ready(port: int) -> bool:
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports that nobody uses now."""
+    """Unused ports."""
     with contextlib.ExitStack() as held:
         taken = [held.enter_context(socket.socket()) for _ in range(n)]
         for one in taken:
@@ -349,7 +349,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def run(soak: Soak, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """All of it, and what came of it."""
+    """Run everything and return the results."""
     with tempfile.TemporaryDirectory(prefix="recap-soak-") as scratch:
         return _run(soak, Path(scratch), say)
 
@@ -466,7 +466,7 @@ def _losses(place: str, acknowledged: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run it."""
+    """Run the benchmark."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--policy", default="pusht-small")

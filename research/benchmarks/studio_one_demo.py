@@ -1,9 +1,9 @@
-"""What is a single demonstration worth? Taught as in the studio, then run from its start and from another.
+"""What does a single demonstration gain? Taught as in the studio, then run from its start and from another.
 
 python research/benchmarks/studio_one_demo.py --json docs/results/studio_one_demo.json
 
-The expert holds the disc in a person's place, through the same teaching session. The T at +30°; a run from
-another start uses the demonstration of the start before it. Without any demonstration the triangle holds.
+The expert moves the disc in place of a person, through the same teaching session. The T at +30°; a run from
+another start uses the demonstration of the previous start. Without a demonstration the triangle holds still.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def teach(task: Task) -> Episode:
 
 
 def best_coverage(agent: RetrievalAgent, task: Task) -> float:
-    """Of the triangle on that task."""
+    """The best coverage of the triangle on the task."""
     env = task.open("triangle")
     agent.reset(0, task)
     best = env.coverage()
@@ -53,7 +53,7 @@ def best_coverage(agent: RetrievalAgent, task: Task) -> float:
 
 
 def main() -> None:
-    """Teach each start once, and run."""
+    """Teach each start once, then run."""
     options = arguments(__doc__.splitlines()[0]).parse_args()
     tasks = [Task("tee", ANGLE, i) for i in range(N_QUICK if options.quick else N_STARTS)]
     shown = {task: teach(task) for task in tasks}
@@ -62,7 +62,7 @@ def main() -> None:
     context = context_of("tee", "triangle")
     specs = {
         "pusht-small": AgentConfig("pusht-small"),
-        "replay, same settings": AgentConfig(settings_of="pusht-small"),  # and those of pusht-nano
+        "replay, same settings": AgentConfig(settings_of="pusht-small"),  # also the settings of pusht-nano
         "replay, plain, contact": contact,
         "pusht-nano": AgentConfig("pusht-nano"),
         "replay, plain, aligned": AgentConfig(retrieval="pusht-object"),

@@ -1,1 +1,1 @@
-"""The evidence: sweeps, probes, reports and benchmarks; not part of the wheel."""
+"""Research tools: sweeps, probes, reports and benchmarks. Not part of the wheel."""

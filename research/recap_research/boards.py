@@ -1,4 +1,4 @@
-"""PushT's board drawn by torch, thousands of scenes at once: what `drawing` draws, to a grey level."""
+"""PushT boards rendered with torch, thousands of scenes at once: equal to `drawing` within one grey level."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from recap_worlds.pusht.shapes import DISC_RADIUS
 def draw_boards(
     background: F32 | Tensor, pushers: Tensor, blocks: Tensor, pusher: str = "triangle"
 ) -> Tensor:
-    """Scenes (n, size, size, 3) of bytes.
+    """Render scenes (n, size, size, 3) as uint8.
 
     Args:
-        background: (size, size, 3), or one a scene, as `draw_background` makes it.
-        pushers: (n, 2) where the pusher is.
+        background: (size, size, 3), or one per scene, as made by `draw_background`.
+        pushers: (n, 2) positions of the pusher.
         blocks: (n, 3) x, y, angle.
     """
     device, n = blocks.device, len(blocks)
@@ -66,7 +66,7 @@ def _distance(polygons: Tensor, points: Tensor) -> Tensor:
 def _paint(
     image: Tensor, distance: Tensor, color: tuple[float, float, float], out: float, into: float, scale: float
 ) -> None:
-    """A line from `out` outside the edge to `into` inside it, and what it encloses, in place."""
+    """Draw the enclosed area and its outline, from `out` outside the edge to `into` inside it, in place."""
     away = distance.view(*image.shape[:3], 1)
     for tone, alpha in ((color, (out - away) * scale), (lighter(color), (-into - away) * scale)):
         paint = torch.tensor(tone, device=image.device)
@@ -74,7 +74,7 @@ def _paint(
 
 
 def backgrounds(goals: NDArray[Any], size: int) -> Tensor:
-    """One for each goal (n, 3)."""
+    """Backgrounds, one for each goal (n, 3)."""
     parts = block_named("tee").parts
     drawn = [draw_background(size, transform_points(goal.astype(np.float64), parts)) for goal in goals]
     return torch.stack([torch.from_numpy(image) for image in drawn])

@@ -1,7 +1,7 @@
-"""Charts as SVG that stands in a page: bars, lines with intervals, differences, squares of a heat map.
+"""Charts as SVG for a page: bars, lines with intervals, differences, heat maps.
 
-Colours are the page's (`--c1` …), so that a chart is dark where the page is. Each has a title and a
-description for those who do not see it; the numbers themselves belong into a table beside it.
+Colours are those of the page (`--c1` …), so a chart follows the page's dark mode. Each has a title and a text
+description for screen readers. The numbers themselves belong in a table next to the chart.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from html import escape
 
 N_COLORS = 5
-SIZE = 11  # px, of text
-MAX_WIDTH = 400  # beyond it a chart scrolls on a phone, lest its words become too small to read
+SIZE = 11  # px, font size
+MAX_WIDTH = 400  # px; wider charts scroll on a phone, so that their text stays readable
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value with its interval, where there is one; nan is left out."""
+    """A value with an optional interval; nan is left out."""
 
     label: str
     value: float
@@ -28,14 +28,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together."""
+    """A named series of points."""
 
     name: str
     points: tuple[Point, ...]
 
 
 def color(i: int) -> str:
-    """The i-th of the page's colours."""
+    """The i-th colour of the page."""
     return f"var(--c{i % N_COLORS + 1})"
 
 
@@ -53,10 +53,10 @@ def bars(
     """Shares as bars with intervals, 0 to `top`.
 
     Args:
-        before: an earlier value of each, drawn grey; what was gained since is drawn in colour above it.
+        before: an earlier value of each, drawn grey; a gain since then is drawn in colour above it.
         ahead: a later value of each; the gap to it is shaded.
-        paper: the paper's value of each, a diamond.
-        seen: bars of what training has seen are hatched.
+        paper: the paper's value of each, drawn as a diamond.
+        seen: hatch the bars of goals seen in training.
     """
     slanted = max((len(point.label) for point in points), default=0) > 6  # names rather than angles
     width, height, left, below = (360, 262, 94, 106) if slanted else (300, 190, 40, 34)
@@ -110,7 +110,7 @@ def lines(
     reference: float | None = None,
     limits: tuple[float, float] | None = None,
 ) -> str:
-    """Values along labels in order, each series with a band of its intervals."""
+    """Lines over ordered labels, each series with a band of its intervals."""
     values = [v for s in series for p in s.points for v in (p.value, p.low, p.high) if math.isfinite(v)]
     if limits is None:
         values += [0.0] if reference is None else [0.0, reference]
@@ -160,7 +160,7 @@ def _line(plot: _Plot, series: Series, place: dict[str, float], i: int) -> list[
 
 
 def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] = ("worse", "better")) -> str:
-    """Paired differences about 0, one a row, with intervals."""
+    """Paired differences around 0 with intervals, one per row."""
     reach = max([abs(v) for p in points for v in (p.value, p.low, p.high) if math.isfinite(v)] or [1.0])
     reach = max(0.05, math.ceil(reach * 20) / 20)
     left, width, row = 22, 316, 34
@@ -187,7 +187,7 @@ def differences(title: str, points: Sequence[Point], *, words: tuple[str, str] =
 
 
 def dots(title: str, series: Sequence[Series]) -> str:
-    """Shares from 0 to 1, a row a label and a dot a series, with intervals."""
+    """Rates from 0 to 1 with intervals, one row per label and one dot per series."""
     labels = list(dict.fromkeys(p.label for s in series for p in s.points))
     left, width, row = 14, 326, 20 + 12 * len(series)
     height = 30 + row * len(labels)
@@ -215,7 +215,7 @@ def heat(
     *,
     x_title: str = "",
 ) -> str:
-    """Squares, the darker the more; each has its value written in it."""
+    """A heat map: darker squares are larger values, which are written inside."""
     left, cell, tall = 136, 33, 26
     most = max([v for row in values for v in row if math.isfinite(v)] or [1.0])
     parts = [_text(left + cell * (j + 0.5), 12, name, "middle") for j, name in enumerate(columns)]
@@ -242,7 +242,7 @@ def heat(
 def stacked(
     title: str, labels: Sequence[str], parts_of: Sequence[tuple[str, Sequence[int]]], *, y_title: str = ""
 ) -> str:
-    """Counts one above the other, a column a label."""
+    """Stacked counts, one column per label."""
     totals = [sum(counts[i] for _, counts in parts_of) for i in range(len(labels))]
     plot = _Plot(380, 210, (0.0, max([*totals, 1])), left=34, bottom=34, y_title=y_title)
     step = plot.width / max(len(labels), 1)
@@ -264,7 +264,7 @@ def stacked(
 
 
 def legend(names: Sequence[str], *, dashed: bool = False) -> str:
-    """Colours, or dashes, and what they stand for."""
+    """A legend of colours, or of dash styles."""
     items = "".join(f"<li>{_key(i, dashed)}{escape(name)}</li>" for i, name in enumerate(names) if name)
     return f'<ul class="legend">{items}</ul>' if items else ""
 
@@ -296,27 +296,27 @@ class _Plot:
         self.low, self.high = low, high if high > low else low + 1.0
 
     def y(self, value: float) -> float:
-        """From a value to its height."""
+        """The y coordinate of a value."""
         share = (value - self.low) / (self.high - self.low)
         return self.bottom - (self.bottom - self.top) * min(max(share, 0.0), 1.0)
 
     def rect(self, x: float, wide: float, low: float, high: float, fill: str, stroke: str = "none") -> str:
-        """From a low value to a high one."""
+        """A rectangle from a low to a high value."""
         top, tall = self.y(high), self.y(low) - self.y(high)
         line = f' stroke="{stroke}" stroke-dasharray="3 2"' if stroke != "none" else ""
         return f'<rect x="{x:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{tall:.1f}" fill="{fill}"{line}/>'
 
     def whisker(self, x: float, low: float, high: float) -> list[str]:
-        """An interval."""
+        """An interval as a whisker."""
         if not (math.isfinite(low) and math.isfinite(high)):
             return []
         a, b = self.y(low), self.y(high)
         way = f"M{x:.1f} {a:.1f}V{b:.1f}m-3 0h6M{x - 3:.1f} {a:.1f}h6"
-        rim = f'<path d="{way}" stroke="var(--paper)" fill="none" stroke-width="3.5"/>'  # seen on any bar
+        rim = f'<path d="{way}" stroke="var(--paper)" fill="none" stroke-width="3.5"/>'  # visible on any bar
         return [rim, f'<path d="{way}" stroke="var(--ink)" fill="none" stroke-width="1.4"/>']
 
     def grid(self, *, percent: bool, counts: bool = False) -> list[str]:
-        """Lines and numbers of the axis."""
+        """Grid lines and numbers of the axis."""
         parts = [_text(4, 11, self.title, "start")] if self.title else []
         step = max(_tick((self.high - self.low) / 4), 1.0 if counts else 0.0)
         value = math.ceil(self.low / step) * step
@@ -330,12 +330,12 @@ class _Plot:
         return parts
 
     def svg(self, title: str, told: str, parts: Sequence[str]) -> str:
-        """The whole picture."""
+        """The complete SVG."""
         return _svg(*self.whole, title, told, parts)
 
 
 def _tick(rough: float) -> float:
-    """A round step near the rough one."""
+    """A round step size near the given one."""
     power = 10.0 ** math.floor(math.log10(rough))
     return power * min((1, 2, 2.5, 5, 10), key=lambda m: abs(m * power - rough))
 
@@ -349,7 +349,7 @@ def _short(words: str, n: int) -> str:
 
 
 def _told(title: str, series: Sequence[Series]) -> str:
-    """The chart in words."""
+    """The text description of the chart."""
     told = []
     for one in series:
         values = ", ".join(f"{p.label}: {p.value:.3g}" for p in one.points if math.isfinite(p.value))

@@ -1,4 +1,4 @@
-"""How much of what changes in a picture a policy foresees, by horizon, beside copying and what bounds it."""
+"""The share of image change that a policy predicts, by horizon, compared with copying and upper bounds."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ UNMATCHED = replace(NO_AUGMENT, retrieval_dropout=1.0)
 
 @dataclass(frozen=True)
 class Way:
-    """How a prediction is drawn from the network."""
+    """A way to draw predictions from the network."""
 
     name: str
-    given: bool = False  # the action that was executed is told
-    steps: int = 1  # in one step a network says what comes on average
+    given: bool = False  # the executed action is given to the network
+    steps: int = 1  # with one step the network predicts the mean
     temperature: float = 1.0
-    samples: int = 1  # whose pictures are averaged
+    samples: int = 1  # the images of the samples are averaged
 
 
 WAYS = (
@@ -46,7 +46,7 @@ WAYS = (
 
 
 class Foresight:
-    """Held-out moments, and the pictures of what came."""
+    """Held-out frames, and the images that followed them."""
 
     def __init__(
         self, policy: TrainedPolicy, source: BatchSource, one: Recorded, rows: I64, pusher: str = "triangle"
@@ -55,10 +55,10 @@ class Foresight:
         self.device = policy.device
         self.drawn = [part.to(self.device) for part in scenes(one, policy.config.image.size)]
         self.slots = {f"{name}/top": far for name, far in future_frames(policy.config).items()}
-        self.errors: dict[tuple[str, int], list[Tensor]] = {}  # what, horizon -> squared errors
+        self.errors: dict[tuple[str, int], list[Tensor]] = {}  # name, horizon -> squared errors
 
     def run(self, ways: Sequence[Way] = WAYS, at_once: int = 60) -> list[dict[str, Any]]:
-        """A row for each way and horizon."""
+        """One row for each way and horizon."""
         for number, part in enumerate(np.array_split(self.rows, -(-len(self.rows) // at_once))):
             generator = torch.Generator(self.device).manual_seed(number)
             self._bounds(part)
@@ -68,11 +68,11 @@ class Foresight:
         return [self._row(what, far) for what, far in self.errors if what != "change"]
 
     def picture(self, rows: I64) -> Tensor:
-        """Frames (n, 3, s, s) in 0…255."""
+        """Rendered images (n, 3, s, s) in 0…255."""
         return self._mixed(rows, rows)
 
     def batch(self, rows: I64, given: bool, matched: bool = True) -> Batch:
-        """Moments as the policy sees them."""
+        """A batch as the policy receives it."""
         generator = torch.Generator(self.device).manual_seed(0)
         augment = NO_AUGMENT if matched else UNMATCHED
         batch = self.source.take(torch.as_tensor(rows, device=self.device), augment, generator)
@@ -81,7 +81,7 @@ class Foresight:
 
     @torch.inference_mode()
     def predict(self, rows: I64, way: Way, generator: torch.Generator) -> dict[int, Tensor]:
-        """Horizon -> predicted pictures (n, 3, s, s); twice the chunk by going on from the predicted one."""
+        """Predicted images (n, 3, s, s) by horizon. The second chunk starts from the predicted frame."""
         now = self.picture(rows)
         found: dict[int, list[Tensor]] = {}
         twice = 2 * self.policy.config.chunk_size
@@ -106,7 +106,7 @@ class Foresight:
             return {k: v.float() for k, v in model.sample(batch, noise, sampling).items()}
 
     def _go_on(self, rows: I64, drawn: dict[str, Tensor], way: Way) -> Batch:
-        """The moment after the chunk, as it was predicted; nothing is retrieved for it."""
+        """The batch at the end of the predicted chunk, without retrieved chunks."""
         config, statistics = self.policy.config, self.policy.statistics
         then = self.one.ahead(rows, config.chunk_size)
         batch = self.batch(then, way.given, matched=False)
@@ -119,7 +119,7 @@ class Foresight:
         return replace(batch, values=values)
 
     def _laid_on(self, now: Tensor, batch: Batch, latent: Tensor) -> Tensor:
-        """The present picture, changed as the decoded one differs from what is decoded of the present."""
+        """The current image plus the difference of the decoded prediction from the decoded current image."""
         assert self.policy.encoder is not None
         decode: Callable[[Tensor], Tensor] = self.policy.encoder.decode
         change = (decode(latent).clamp(-1, 1) - decode(batch.values["frame/top"]).clamp(-1, 1)) * 127.5
@@ -140,7 +140,7 @@ class Foresight:
             self._note("what came, through the autoencoder", far, self._laid_on(now, batch, latent), rows)
 
     def _mixed(self, blocks: I64, pushers: I64) -> Tensor:
-        """The board of some frames with the pusher of others."""
+        """Boards with the block of some frames and the pusher of others."""
         ground, which, at, poses = self.drawn
         b, p = (torch.as_tensor(r, device=self.device) for r in (blocks, pushers))
         return draw_boards(ground[which[b]], at[p], poses[b], self.pusher).permute(0, 3, 1, 2).float()
@@ -162,7 +162,7 @@ class Foresight:
 
 
 def interval(error: F64, change: F64, owner: I64, n: int = 2000) -> tuple[float, float]:
-    """95 % of the explained share, demonstrations drawn anew."""
+    """The 95 % interval of the explained share; demonstrations are resampled."""
     names = np.unique(owner)
     sums = np.array([[error[owner == name].sum(), change[owner == name].sum()] for name in names])
     drawn = sums[np.random.default_rng(0).integers(len(names), size=(n, len(names)))].sum(1)

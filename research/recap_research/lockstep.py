@@ -1,7 +1,7 @@
-"""The paper's setting on PushT in lockstep on a GPU: all episodes look, retrieve and act together.
+"""The paper's PushT setting in lockstep on a GPU: all episodes observe, retrieve and act together.
 
-As `recap eval` with retrieval `pusht-published`, eight actions a look, for policies of images alone and for
-replay. Pictures are drawn and encoded on the device; physics runs in other processes.
+Same as `recap eval` with retrieval `pusht-published` and eight actions per chunk, for image policies and for
+replay. Images are rendered and encoded on the device; physics runs in other processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recap_research.recorded import Recorded
 from recap_worlds.pusht.tasks import INSTRUCTION
 
 BOARD = 512.0
-FACTORS = (2.0 / BOARD, 2.5 / BOARD, 1.5, 1.0 / BOARD)  # the published ones: block, pusher, direction, moves
+FACTORS = (2.0 / BOARD, 2.5 / BOARD, 1.5, 1.0 / BOARD)  # published factors: block, pusher, direction, motion
 HORIZON = 8
 
 
@@ -36,7 +36,7 @@ def described(before: F64, now: F64) -> F64:
 
 
 class Pool:
-    """Demonstrations to retrieve from, of the goal that is nearest to the episode's."""
+    """Demonstrations to retrieve from: those with the goal nearest to the episode's goal."""
 
     def __init__(self, one: Recorded, device: torch.device) -> None:
         poses = np.concatenate([one.proprio, one.block], axis=1).astype(np.float64)
@@ -47,7 +47,7 @@ class Pool:
         self.angle = torch.from_numpy(one.goal[:, 2].astype(np.float64))[one.owner].to(device)
 
     def nearest(self, asked: F64, goals: F64) -> I64:
-        """(n,) the frame that fits each moment best."""
+        """Index of the nearest frame for each query: (n,)."""
         query = torch.from_numpy(asked).to(self.features.device)
         found = np.zeros(len(asked), np.int64)
         for goal in np.unique(goals[:, 2]):
@@ -67,7 +67,7 @@ def roll_out(
     device: torch.device,
     seed: int = 0,
 ) -> F64:
-    """The best coverage of each episode; without a policy the match is acted out."""
+    """The best coverage of each episode. Without a policy the retrieved actions are executed."""
     worlds.begin()
     looked = Pool(pool, device)
     see = None if policy is None else _Sight(policy, looked, worlds.goals, device)
@@ -79,7 +79,7 @@ def roll_out(
         ahead = pool.ahead(rows[:, None], np.arange(HORIZON))
         chunks = pool.actions[ahead].astype(np.float64)
         counts = np.full(len(waiting), HORIZON)
-        if see is None:  # past its end a demonstration shows nothing
+        if see is None:  # replay stops at the end of the demonstration
             counts = (ahead == rows[:, None] + np.arange(HORIZON)).sum(1)
         else:
             chunks = see.chunks(waiting, states[:, 1], rows, ahead, sampling, dice)
@@ -90,7 +90,7 @@ def roll_out(
 
 
 class _Sight:
-    """Moments as the policy sees them."""
+    """Builds the policy's inputs and samples its actions."""
 
     def __init__(self, policy: TrainedPolicy, pool: Pool, goals: F64, device: torch.device) -> None:
         self.policy, self.one, self.device = policy, pool.one, device
@@ -106,7 +106,7 @@ class _Sight:
     def chunks(
         self, which: I64, poses: F64, rows: I64, ahead: I64, sampling: SamplingConfig, dice: torch.Generator
     ) -> F64:
-        """The policy's (n, H, 2)."""
+        """Action chunks of the policy: (n, H, 2)."""
         one, config, statistics, n = self.one, self.config, self.policy.statistics, len(rows)
         base = one.actions[ahead].reshape(n, -1)
         given = (ahead == rows[:, None] + np.arange(HORIZON)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Many PushT worlds, in processes of their own that import neither torch nor a policy."""
+"""Many PushT worlds in separate processes, which import neither torch nor a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEGIN = "begin"
 
 
 def serve(pipe: Connection, episodes: Sequence[tuple[int, float]], pusher: str) -> None:
-    """Hold these episodes (seed, goal), and take chunks of actions; BEGIN starts all anew, None ends."""
+    """Run these episodes (seed, goal) and execute chunks. BEGIN restarts all; None ends the process."""
     from recap_worlds.pusht.env import PushTEnv
 
     worlds = [PushTEnv(pusher, goal, success_threshold=LAST) for _, goal in episodes]
@@ -50,7 +50,7 @@ def pose(world: Any) -> list[float]:
 
 
 class Worlds:
-    """All episodes of an evaluation, spread over processes; a chunk in all of them is one call."""
+    """All episodes of an evaluation, distributed over processes; one call executes a chunk in all of them."""
 
     def __init__(self, episodes: Sequence[tuple[int, float]], pusher: str, n_processes: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -66,17 +66,17 @@ class Worlds:
             self._processes.append(process)
 
     def begin(self) -> None:
-        """Every episode from its start."""
+        """Reset every episode to its start."""
         for pipe in self._pipes:
             pipe.send(BEGIN)
         begun = [pipe.recv() for pipe in self._pipes]
         self.goals: F64 = np.concatenate([b[0] for b in begun])
-        self.states: F64 = np.concatenate([b[1] for b in begun])  # (n, 2, 5) before and now
+        self.states: F64 = np.concatenate([b[1] for b in begun])  # (n, 2, 5) previous and current
         self.ended = np.concatenate([b[2] for b in begun])
         self.best: F64 = np.concatenate([b[3] for b in begun])
 
     def step(self, actions: F64, counts: NDArray[np.int64]) -> None:
-        """Execute the first so many actions of each chunk (n, H, 2)."""
+        """Execute the first `counts` actions of each chunk (n, H, 2)."""
         for pipe, part in zip(self._pipes, self._parts, strict=True):
             pipe.send((actions[part], counts[part]))
         for pipe, part in zip(self._pipes, self._parts, strict=True):

@@ -1,4 +1,4 @@
-"""What the paper reports on PushT, with where it says so; success in per cent of 50 episodes an angle."""
+"""The paper's results on PushT with their sources; success in per cent of 50 episodes per angle."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CAUTION = (
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A method's success at 0.85."""
+    """A method's success rates at 0.85."""
 
     name: str
     where: str
-    angles: Mapping[str, float]  # angle -> per cent; empty where only means are given
+    angles: Mapping[str, float]  # angle -> per cent; empty if the paper gives only means
     seen: float | None
     unseen: float | None
 

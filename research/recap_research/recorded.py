@@ -1,7 +1,7 @@
-"""Many PushT demonstrations as a few arrays: small to carry, and made into training data by indexing alone.
+"""Many PushT demonstrations as a few small arrays, turned into training data by indexing.
 
-What `recap.training.data` makes moment by moment, with retrieval in the world's frame; pictures are drawn on
-the device and encoded at once.
+Equal to the data of `recap.training.data`, for retrieval in the world frame. Images are rendered on the
+device and encoded at once.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from recap.types import Episode
 from recap_research.boards import backgrounds, draw_boards
 from recap_worlds.pusht.tasks import INSTRUCTION
 
-POSITION, TURN, CLOSE = 60.0, 10_000.0, 255.0  # parts of a px, a rad and a weight that are kept
+POSITION, TURN, CLOSE = 60.0, 10_000.0, 255.0  # stored fractions of a px, a rad and a weight
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Every frame of some demonstrations, one after another."""
+    """All frames of some demonstrations, concatenated."""
 
-    length: I64  # (e,) of each
+    length: I64  # (e,) frames of each demonstration
     proprio: NDArray[Any]  # (n, 2)
     actions: NDArray[Any]  # (n, 2)
     block: NDArray[Any]  # (n, 3)
     goal: NDArray[Any]  # (e, 3)
-    match: NDArray[Any]  # (n, k, 2) number of the pool's demonstration and its frame
+    match: NDArray[Any]  # (n, k, 2) index of the pool's demonstration, and its frame
     weight: NDArray[Any]  # (n, k)
 
     @property
     def first(self) -> I64:
-        """(e,) the frame at which each begins."""
+        """(e,) index of each demonstration's first frame."""
         return np.cumsum(self.length) - self.length
 
     @property
     def owner(self) -> I64:
-        """(n,) the demonstration of each frame."""
+        """(n,) index of the demonstration of each frame."""
         return np.repeat(np.arange(len(self.length)), self.length)
 
     def ahead(self, frames: NDArray[Any], steps: NDArray[Any] | int) -> I64:
-        """Frames so many steps later, none beyond the end of its demonstration."""
+        """Frames `steps` later, at most the last frame of their demonstration."""
         last = (self.first + self.length - 1)[self.owner[frames]]
         return np.asarray(np.minimum(frames + steps, last), np.int64)
 
@@ -62,14 +62,14 @@ class Recorded:
 def record(
     episodes: Sequence[Episode], pool: Sequence[Episode], config: TrainConfig, for_training: bool
 ) -> Recorded:
-    """The demonstrations with their matches; a pool's own has none."""
+    """Demonstrations with their matches; without a pool there are none."""
     n = sum(map(len, episodes))
     match, weight = np.zeros((n, 1, 2), np.int32), np.zeros((n, 1), np.float32)
     if pool:
         retrieval = training_retrieval(config, pool)
         pairs: Pairs = pairs_for(MemoryView(episodes), MemoryView(pool), config, for_training, retrieval)
         assert pairs.pool_ids == tuple(e.id for e in pool)
-        missing = pairs.match[..., :1] < 0  # the first stands in its place, and is never drawn
+        missing = pairs.match[..., :1] < 0  # the first match instead, never drawn
         match = np.maximum(np.where(missing, pairs.match[:, :1], pairs.match), 0)
         weight = pairs.weight
     return Recorded(
@@ -84,7 +84,7 @@ def record(
 
 
 def write(path: Path, sides: dict[str, Recorded]) -> None:
-    """All sides in one file, to a sixtieth of a px."""
+    """Write all sides into one file; positions are rounded to a sixtieth of a px."""
     scale = {"proprio": POSITION, "actions": POSITION, "weight": CLOSE}
     tables: dict[str, NDArray[Any]] = {}
     for side, one in sides.items():
@@ -124,11 +124,11 @@ def read(path: Path) -> dict[str, Recorded]:
 
 
 def samples_of(one: Recorded, pool: Recorded, config: PolicyConfig, picture: int, shown: int) -> Samples:
-    """Every moment; images alone, in the world's frame.
+    """Training samples of every frame, for image policies in the world frame.
 
     Args:
-        picture: the number of the picture of its first frame.
-        shown: of the pool's first frame.
+        picture: index of the image of the target's first frame.
+        shown: index of the image of the pool's first frame.
     """
     n, horizon = len(one.proprio), config.chunk_size
     moments, steps = np.arange(n), np.arange(horizon)
@@ -164,7 +164,7 @@ def samples_of(one: Recorded, pool: Recorded, config: PolicyConfig, picture: int
 
 
 def scenes(one: Recorded, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `pictures` draws: backgrounds, which of them each frame has, pushers and blocks."""
+    """Inputs of `pictures`: backgrounds, the background of each frame, pushers and blocks."""
     goals, which = np.unique(one.goal, axis=0, return_inverse=True)
     return (
         backgrounds(goals, size),
@@ -175,7 +175,7 @@ def scenes(one: Recorded, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def pictures(scene: Sequence[Tensor], rows: Tensor, pusher: str) -> Tensor:
-    """These frames (n, size, size, 3) of what `scenes` made, drawn where it lies."""
+    """Images (n, size, size, 3) of these frames, rendered on the device of `scenes`."""
     ground, which, pushers, blocks = scene
     return draw_boards(ground[which[rows]], pushers[rows], blocks[rows], pusher)
 

@@ -12,20 +12,20 @@ from recap.evaluation.statistics import Interval, gain_interval, rate_interval, 
 from recap.evaluation.summary import succeeded
 from recap.types import F64, EpisodeResult
 
-Rolled = tuple[EvalSpec, Sequence[EpisodeResult]]  # what was asked for, and what came of it
+Rolled = tuple[EvalSpec, Sequence[EpisodeResult]]  # an evaluation's spec and its results
 
 
 @dataclass(frozen=True)
 class Share:
-    """A mean over training seeds, starts and goals."""
+    """A mean success over training seeds, starts and goals."""
 
     models: tuple[float, ...]
-    n: int  # episodes of each
+    n: int  # episodes of each training
     interval: Interval
 
     @property
     def mean(self) -> float:
-        """Over all."""
+        """The mean over all trainings."""
         return float(np.mean(self.models))
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much the mean of one recipe is above that of another."""
+    """The difference between the means of two recipes."""
 
     difference: float
     interval: Interval
@@ -44,7 +44,7 @@ class Gain:
 
 
 def tables_of(runs: Sequence[Rolled], group: str, threshold: str) -> list[F64]:
-    """Successes (n_starts, n_goals) of each run at the goals of that group, nan where there is none.
+    """Successes (n_starts, n_goals) of each run at the goals of a group; nan for missing episodes.
 
     Args:
         group: `seen`, `unseen`, `all`, or one goal or task.
@@ -63,7 +63,7 @@ def tables_of(runs: Sequence[Rolled], group: str, threshold: str) -> list[F64]:
 
 
 def share_of(runs: Sequence[Rolled], group: str, threshold: str) -> Share | None:
-    """Of runs of one recipe on the same starts; None where no goal is of that group."""
+    """The share of runs of one recipe on the same starts; None if no goal is in the group."""
     tables = tables_of(runs, group, threshold)
     if not tables:
         return None
@@ -74,7 +74,7 @@ def share_of(runs: Sequence[Rolled], group: str, threshold: str) -> Share | None
 
 
 def gain_of(runs: Sequence[Rolled], reference: Sequence[Rolled], group: str, threshold: str) -> Gain | None:
-    """By how much runs are ahead of others on the same starts; None where they share none."""
+    """The gain of runs over a reference on the same starts; None if they share no starts."""
     ours, theirs = (_stacked(tables_of(side, group, threshold)) for side in (runs, reference))
     if ours is None or theirs is None or ours.shape[1:] != theirs.shape[1:]:
         return None
@@ -82,7 +82,7 @@ def gain_of(runs: Sequence[Rolled], reference: Sequence[Rolled], group: str, thr
 
 
 def _stacked(tables: Sequence[F64]) -> F64 | None:
-    """(n_models, n_starts, n_goals); None where there are none, or they are not of the same starts."""
+    """(n_models, n_starts, n_goals); None without tables or if the starts differ."""
     if not tables or any(t.shape != tables[0].shape or np.isnan(t).any() for t in tables):
         return None
     return np.stack(tables)

@@ -1,4 +1,4 @@
-"""Make the standard PushT pools anew: collect, pack without images, write into the package.
+"""Build the included PushT pools again: collect, pack without images, write into the package.
 
     python research/scripts/build_standard_pools.py [--out src/recap_worlds/assets]
 
@@ -19,7 +19,7 @@ from recap.pool.memory import MemoryView
 from recap.pool.packed import write_packed
 from recap_worlds.pusht.collecting import CollectSpec, collect
 
-# Pools by name; the triangle starts where the disc of the first pool does at the same goals.
+# Pools by name; the triangle has the starts of the disc of the first pool at the same goals.
 SPECS = {
     "pusht-9x100": [CollectSpec("disc", tuple(map(float, range(-60, 61, 15))), 100, image_size=0)],
     "pusht-25x40": [
@@ -33,7 +33,7 @@ SPECS = {
 
 
 def main() -> None:
-    """Collect and pack each of them."""
+    """Collect and pack each pool."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/recap_worlds/assets"))
     parser.add_argument("--only", nargs="*", default=list(SPECS), help="pools by name")

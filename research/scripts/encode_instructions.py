@@ -1,4 +1,4 @@
-"""Fill a file with Reason1's hidden states of instructions, which Cosmos-Predict2.5 was trained to read.
+"""Fill a file with Reason1's hidden states of instructions, the text input of Cosmos-Predict2.5.
 
     python encode_instructions.py states.safetensors "press the red button" "open the drawer"
     python encode_instructions.py states.safetensors --dataset data/arm --dataset data/other
@@ -24,13 +24,13 @@ from recap.policies.sizes import COSMOS_HUB
 from recap.policies.text_states import write_states
 from recap.pool.opening import open_demonstrations
 
-SYSTEM = "You are a helpful assistant who will provide prompts to an image generator."  # as it was trained
+SYSTEM = "You are a helpful assistant who will provide prompts to an image generator."  # as in its training
 N_TOKENS = 512
 FILES = ("text_encoder/*", "tokenizer/*")
 
 
 def all_layers(hidden: Sequence[Tensor]) -> Tensor:
-    """(L, layers * d): every layer's states but the embeddings, each token of mean 0 and deviation 1."""
+    """(L, layers * d): the states of every layer but the embeddings, normalised for each token."""
     parts = [(one - one.mean(-1, keepdim=True)) / (one.std(-1, keepdim=True) + 1e-8) for one in hidden[1:]]
     return torch.cat(parts, dim=-1)[0]
 
@@ -53,7 +53,7 @@ def encode(text: str, model: Any, tokenizer: Any, n_tokens: int = N_TOKENS) -> T
 
 
 def main() -> None:
-    """Encode what is not in the file yet."""
+    """Encode the instructions that the file does not contain yet."""
     parser = argparse.ArgumentParser(description="Hidden states of instructions for a Cosmos backbone.")
     parser.add_argument("file", type=Path)
     parser.add_argument("texts", nargs="*")

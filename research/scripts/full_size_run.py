@@ -1,14 +1,14 @@
-"""The published sizes on one GPU, from a LeRobot dataset with films to a served policy; random weights.
+"""The published sizes on one GPU, from a LeRobot dataset with videos to a served policy; random weights.
 
-    python full_size_run.py make DIR                 # here, with MuJoCo: DIR/arm and DIR/other, 640×480
+    python full_size_run.py make DIR                 # needs MuJoCo: DIR/arm and DIR/other, 640×480
     python full_size_run.py run DIR OUT 2b --parts bench,train   # on the GPU; OUT/full_size.json grows
     python full_size_run.py run DIR OUT 2b --parts serve --clean
     python full_size_run.py run DIR OUT pi0 pi05 --clean
-    python full_size_run.py run DIR OUT debug pi0-debug --batch 4 --clean       # the rehearsal on a CPU
+    python full_size_run.py run DIR OUT debug pi0-debug --batch 4 --clean       # a test on a CPU
 
-Every size is trained by `recap train` in a process of its own. Beside it stands the same network's step on
-random numbers that lie on the device already, as `research/benchmarks/policy_training.py` has it. A
-world-action model is then served by `recap serve` and asked over the wire.
+Every size is trained by `recap train` in its own process. The training step of the same network alone is
+measured for comparison, as in `research/benchmarks/policy_training.py`. A world-action
+model is then served by `recap serve` and queried over the network.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ action: {like: proprio, mode: absolute}
 cameras: {front: {size: [480, 640], fit: letterbox}, wrist: {size: [480, 640], fit: crop}}
 objects: {}
 """
-BATCH = {"2b": 12, "pi0": 4, "pi05": 4}  # what fits 139 GiB without recomputing anything
-LOGGED = 25  # iterations a row of metrics.jsonl
+BATCH = {"2b": 12, "pi0": 4, "pi05": 4}  # fits into 139 GiB without recomputing activations
+LOGGED = 25  # iterations per row of metrics.jsonl
 PARTS = ("bench", "train", "serve")
 
 
 def make(folder: Path) -> None:
-    """A few demonstrations of both arms, each camera 640×480."""
+    """Collect a few demonstrations of both arms, with 640×480 images."""
     sys.path.insert(0, str(ROOT / "examples" / "one_arm"))
     import one_arm
 
@@ -51,12 +51,12 @@ def make(folder: Path) -> None:
     one_arm.write(folder / "arm", one_arm.OneArm(), "arm", ["press"], 5)
     one_arm.write(folder / "other", one_arm.OneArm("other_arm", speed=0.2), "other_arm", ["press"], 4)
     for name in (".arm", ".other"):
-        shutil.rmtree(folder / name, ignore_errors=True)  # what it was assembled from
+        shutil.rmtree(folder / name, ignore_errors=True)  # intermediate files
     (folder / "robot.yaml").write_text(ROBOT, "utf-8")
 
 
 def write_backbone(folder: Path, config_file: Path) -> None:
-    """A diffusers folder of random weights under the published names, in 16 bits as published."""
+    """Write a diffusers folder of random bfloat16 weights under the published names."""
     import torch
     from diffusers import AutoencoderKLWan
 
@@ -71,7 +71,7 @@ def write_backbone(folder: Path, config_file: Path) -> None:
         vae: Any = AutoencoderKLWan() if large else build_autoencoder()
     network.save_pretrained(folder / "transformer")
     vae.save_pretrained(folder / "vae")
-    # diffusers counts the padding mask apart from the channels; our network counts it among them.
+    # diffusers excludes the padding mask from the number of channels; our network includes it.
     file = folder / "transformer" / "config.json"
     values = json.loads(file.read_text("utf-8"))
     padded = config.network.concat_padding_mask
@@ -80,7 +80,7 @@ def write_backbone(folder: Path, config_file: Path) -> None:
 
 
 def policy_of(config_file: Path) -> Any:
-    """The policy's config of a run's configuration."""
+    """The policy's config from a training config file."""
     import yaml
 
     from recap.training.config import from_json
@@ -89,7 +89,7 @@ def policy_of(config_file: Path) -> Any:
 
 
 def bench(config_file: Path, n: int, steps: int) -> dict[str, Any]:
-    """The network's step alone: forward, backward, clipping and AdamW on random numbers."""
+    """The training step of the network alone: forward, backward, clipping and AdamW on random numbers."""
     sys.path.insert(0, str(ROOT / "research" / "benchmarks"))
     import torch
     import yaml
@@ -138,7 +138,7 @@ def bench(config_file: Path, n: int, steps: int) -> dict[str, Any]:
 
 
 def ask(url: str, data: Path, n: int) -> dict[str, Any]:
-    """Latency over the wire, the robot being where the demonstrations were."""
+    """Latency over the network, for observations from the demonstrations."""
     import numpy as np
 
     from recap.pool.opening import open_demonstrations
@@ -177,7 +177,7 @@ def ask(url: str, data: Path, n: int) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
+    """The machine of the measurement."""
     from importlib.metadata import version
 
     import torch
@@ -188,7 +188,7 @@ def machine() -> dict[str, Any]:
 
 
 class Report:
-    """What was found so far, on disk after every part."""
+    """The results so far, written to disk after every part."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.began = out, time.monotonic()
@@ -197,13 +197,13 @@ class Report:
         self.values: dict[str, Any] = json.loads(self.file.read_text()) if self.file.exists() else machine()
 
     def put(self, size: str, key: str, value: Any) -> None:
-        """A part's figures, also on the terminal."""
+        """Add the results of a part, and print them."""
         self.values.setdefault(size, {})[key] = value
         self.file.write_text(json.dumps(self.values, indent=1) + "\n")
         print(f"[{time.monotonic() - self.began:6.1f} s] {size} {key}: {json.dumps(value)}", flush=True)
 
     def command(self, size: str, key: str, *words: str) -> subprocess.CompletedProcess[bytes]:
-        """Run it, its output in a file of its own, and note how long it took."""
+        """Run a command with its output in a file, and record its duration."""
         began = time.monotonic()
         log = self.out / f"{size}-{key}.log"
         with log.open("wb") as file:
@@ -255,7 +255,7 @@ def run(data: Path, out: Path, size: str, options: argparse.Namespace) -> None:
 
 
 def rates(metrics: Path, batch: int, alone: dict[str, Any]) -> dict[str, Any]:
-    """Of the steps after the first 25, which have the compiling in them."""
+    """Rates of the steps after the first 25, which include compilation."""
     lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
     logged = [line for line in lines if "samples_per_s" in line]
     each = [line["samples_per_s"] / batch for line in logged[1:]]
@@ -271,7 +271,7 @@ def rates(metrics: Path, batch: int, alone: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(report: Report, size: str, policy: Path, data: Path, n: int) -> None:
-    """`recap serve`, asked over the wire."""
+    """Run `recap serve` and measure requests."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -283,7 +283,7 @@ def serve(report: Report, size: str, policy: Path, data: Path, n: int) -> None:
             url = None
             while (
                 url is None and server.poll() is None and time.monotonic() - began < 450
-            ):  # it compiles before it is ready
+            ):  # it compiles first
                 time.sleep(0.5)
                 url = re.search(r"ws://\S+", log.read_text(errors="replace"))
             if url is None:
@@ -301,7 +301,7 @@ def serve(report: Report, size: str, policy: Path, data: Path, n: int) -> None:
 
 
 def main() -> None:
-    """Make the dataset, run sizes, or one part in a process of its own."""
+    """Make the dataset, run sizes, or run one part in its own process."""
     given = sys.argv[1:]
     if given[:1] == ["backbone"]:
         write_backbone(Path(given[1]), Path(given[2]))

@@ -1,12 +1,12 @@
-"""Control rows with a person's hands as the pool: the ViperX replays what they showed, without any learning.
+"""Control rows with a pool of simulated hands: the ViperX replays their demonstrations, without training.
 
     python research/scripts/hand_rows.py --seeds 500:508 --out rows.json
 
-One pool of all ten tasks, `--each` demonstrations a task from seed 100000 on, as two cameras or one would
-know them (`two-cameras`, `one-camera`). To either may be added `+stretched` (times are stretched by the
-person's speed, as `recap lift --speed` does), `+gated` (the progress gate) and `+calibrated` (demonstrations
-are moved by a constant offset in the tool's frame, fitted on pairs of the seen tasks). What is in the file is
-kept. With `--write-pool DIR` the pool of one row is written, to train or evaluate a policy with.
+One pool of all ten tasks with `--each` demonstrations per task from seed 100000 on, with the errors of a film
+by two cameras or one (`two-cameras`, `one-camera`). Either can be followed by `+stretched` (times are
+stretched by the person's speed, as by `recap lift --speed`), `+gated` (the progress gate) and `+calibrated`
+(demonstrations are moved by a constant offset in the tool's frame, fitted on pairs of seen tasks). Finished
+rows are kept. `--write-pool DIR` writes the pool of one row, to train or evaluate a policy with it.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ ROWS = ",".join(
 
 
 class Demonstrations:
-    """Of both embodiments, by task: each made once."""
+    """Demonstrations of both embodiments by task, each made once."""
 
     def __init__(self, each: int) -> None:
         self.each = each
         self._made: dict[tuple[str, str], list[Episode]] = {}
 
     def get(self, embodiment: str, task: str) -> list[Episode]:
-        """Successful ones."""
+        """Successful demonstrations."""
         if (embodiment, task) not in self._made:
             env = DualArmEnv(task, embodiment, image_size=0)
             made = [
@@ -67,18 +67,18 @@ class Demonstrations:
         return self._made[embodiment, task]
 
     def filmed(self, film: str, task: str) -> list[Episode]:
-        """A person's, as that film knows them."""
+        """Demonstrations of hands with the errors of a film."""
         return [as_filmed(e, FILMS[film], int(e.attributes["seed"])) for e in self.get("hand", task)]
 
 
 def closings(episode: Episode) -> dict[int, int]:
-    """Arm -> the frame at which its gripper is first told to close."""
+    """Arm -> the frame at which its gripper is first commanded to close."""
     grips = episode.actions.reshape(len(episode), 2, ARM_DIM)[..., GRIPPER]
     return {arm: int(np.argmax(grips[:, arm] < 0.5)) for arm in range(2) if (grips[:, arm] < 0.5).any()}
 
 
 def fit_offset(demos: Demonstrations, film: str) -> F64:
-    """(3,) in the tool's frame: from where a hand grips to where the robot does, over seen tasks."""
+    """(3,) in the tool's frame: from the hand's grip position to the robot's, over seen tasks."""
     offsets = []
     for task in tasks_named("seen"):
         robots = {episode.scene_id: episode for episode in demos.get(TARGET, task)}
@@ -106,14 +106,14 @@ def moved(episode: Episode, offset: F64) -> Episode:
 
 
 def slowed(episode: Episode) -> Episode:
-    """At the robot's speed."""
+    """The episode slowed down to the robot's speed."""
     speed = float(episode.attributes["speed"])
     slow = replace(episode, fps=episode.fps / speed, timestamps=episode.timestamps * speed)
     return resample(slow, TWO_ARMS.control_hz)
 
 
 def shown_of(row: str, tasks: Sequence[str], demos: Demonstrations, offsets: dict[str, F64]) -> list[Episode]:
-    """What the pool of that row holds."""
+    """The pool of a row."""
     film, *extras = row.split("+")
     shown = [episode for task in tasks for episode in demos.filmed(film, task)]
     if "calibrated" in extras:
@@ -123,14 +123,14 @@ def shown_of(row: str, tasks: Sequence[str], demos: Demonstrations, offsets: dic
 
 
 def agent_of(row: str, demos: Demonstrations, offsets: dict[str, F64]) -> Agent:
-    """Replay with the pool of that row."""
+    """Replay with the pool of a row."""
     shown = shown_of(row, tasks_named("seen,unseen"), demos, offsets)
     config = AgentConfig(retrieval="dualarm-parts", gate="gated" in row.split("+"))
     return Agent(None, MemoryPool(shown), config, robot=TWO_ARMS)
 
 
 def main() -> int:
-    """Run what is missing."""
+    """Run the missing rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""Run a served policy by LeRobot's own tools: lerobot-eval, and lerobot-rollout with the simulated robot.
+"""Run a served policy with LeRobot's tools: lerobot-eval, and lerobot-rollout with the simulated robot.
 
     python research/scripts/lerobot_run.py --venv .lerobot-venv --episodes 50 --rollouts 5
 
-The environment is made where it is missing (Python 3.12; about 12 minutes and 6 GB), with LeRobot 0.6.1,
-recap-client and the two plugins of this repository. Environments of `lerobot-eval`, which is LeRobot's own
-PushT, have the seeds 500, 501, …; so have rollouts. Figures go to a JSON file.
+A missing environment is created (Python 3.12; about 12 minutes and 6 GB), with LeRobot 0.6.1, recap-client
+and the two plugins of this repository. Environments of `lerobot-eval`, which is LeRobot's own PushT, have the
+seeds 500, 501, …; so have rollouts. Results are written to a JSON file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEED = 500
 
 
 def make_environment(venv: Path, python: str) -> None:
-    """LeRobot, and in any case our three packages as they are now."""
+    """Install LeRobot, and always our three packages in their current state."""
     if not (venv / "bin" / "lerobot-eval").exists():
         print(f"Installing LeRobot into {venv} (about 12 minutes, 6 GB) …", flush=True)
         subprocess.run([python, "-m", "venv", str(venv)], check=True)
@@ -47,7 +47,7 @@ def make_environment(venv: Path, python: str) -> None:
 
 @contextmanager
 def serving(policy: str, out: Path) -> Iterator[str]:
-    """`recap serve` while it is needed; LeRobot's pusher is a disc."""
+    """Run `recap serve` in the background; LeRobot's pusher is a disc."""
     with closing(socket.create_server(("127.0.0.1", 0))) as peer:
         port = peer.getsockname()[1]
     command = [sys.executable, "-m", "recap", "serve", policy, "--env.pusher", "disc", "--port", str(port)]
@@ -67,7 +67,7 @@ def serving(policy: str, out: Path) -> Iterator[str]:
 
 
 def tool(venv: Path, out: Path, log: str, *words: str) -> None:
-    """One of LeRobot's commands, or ours in its environment."""
+    """Run a command of LeRobot, or ours, in its environment."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONPATH", None)
     with (out / f"{log}.log").open("a") as file:
@@ -97,7 +97,7 @@ def evaluate(venv: Path, out: Path, n: int, batch: int) -> dict[str, Any]:
 
 
 def roll_out(venv: Path, out: Path, n: int, url: str, rate_hz: float | None) -> dict[str, Any]:
-    """`lerobot-rollout`, or with a rate `recap-client run`, with the simulated robot, an episode a seed."""
+    """`lerobot-rollout`, or `recap-client run` at a rate, with the simulated robot; one episode per seed."""
     name = "rollout" if rate_hz is None else "client"
     for seed in range(SEED, SEED + n):
         if rate_hz is not None:
@@ -125,7 +125,7 @@ def roll_out(venv: Path, out: Path, n: int, url: str, rate_hz: float | None) -> 
 
 
 def main() -> None:
-    """All of it."""
+    """Run everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=Path(".lerobot-venv"))
     parser.add_argument("--python", default="python3.12", help="to make it with")

@@ -1,4 +1,4 @@
-"""The rows of the paper's PushT table, in its setting, in a lease of minutes on one GPU.
+"""The rows of the paper's PushT table in its setting, in a lease of minutes on one GPU.
 
     python research/scripts/train_foresight.py prepare data/triangle --mirror --out data.npz
     python research/scripts/paper_rows.py train data.npz --state state --out results --stop-after 540 \\
@@ -6,9 +6,9 @@
     python research/scripts/paper_rows.py roll-out data.npz --state state --out results --stop-after 560
 
 A job is `few` (the published 200 demonstrations less those held out) or `many`, a training seed, and rows.
-`train` trains one row after another and says how much of the change each foresees; `roll-out` waits beside it
-and counts successes. What is done stays in `state`, and another call goes on from there; a row that would not
-end before the clock is not begun.
+`train` trains one row after another and reports the predicted share of the change; `roll-out` runs in
+parallel and counts successes. Finished work stays in `state`, and another call resumes; a row that cannot end
+in time is not started.
 
 Trainings and replay were tried at toy size on a CPU; no row was measured yet.
 """
@@ -40,7 +40,7 @@ from recap_research.lockstep import roll_out
 from recap_research.lockstep_worlds import Worlds
 from recap_research.recorded import read
 
-FEW = 180  # of the published 200; the others judge
+FEW = 180  # of the published 200; the others are held out
 NEXT = ["policy.future_image=false", "policy.future_state=false", "policy.future_change=false"]
 NEXT += ["policy.future_clean=false", "scale_future=false"]
 ALONE = ["policy.retrieval=false", "policy.residual=false"]
@@ -63,14 +63,14 @@ TOKENS = {"on": 9, "off": 7, "absolute": 9, "absolute-off": 7, "no-retrieval-off
 
 
 def setting(size: int, batch: int) -> TrainConfig:
-    """The paper's, with one predicted image, which comes after the chunk."""
+    """The paper's config with one predicted image, at the end of the chunk."""
     changes = ["policy.future_steps=[]", "augment.action_given=0", f"batch_size={batch}"]
     changes += [f"policy.image.size={size}", f"policy.image.camera_size={size}"]
     return with_settings(base_config(), changes)
 
 
 def jobs_of(words: list[str]) -> list[tuple[str, str, int, str]]:
-    """Name, budget, seed and row of each."""
+    """Name, data size, seed and row of each job."""
     found = []
     for word in words:
         budget, seed, *rows = word.split(":")
@@ -80,21 +80,21 @@ def jobs_of(words: list[str]) -> list[tuple[str, str, int, str]]:
 
 
 def keep(folders: list[Path], row: dict[str, Any]) -> None:
-    """A line of the results, in each folder, at once."""
+    """Append a row to the results in each folder."""
     for folder in folders:
         with (folder / "rows.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
 
 def done(state: Path, what: str) -> list[str]:
-    """Names of which the results hold this."""
+    """Names of the finished rows of this kind."""
     file = state / "rows.jsonl"
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     return [row["name"] for row in rows if row["what"] == what]
 
 
 def pace_of(config: TrainConfig, data: Data, encoder: FrameEncoder, out: Path) -> float:
-    """Seconds an iteration, when all is compiled."""
+    """Seconds per iteration after compilation."""
     fit(config, data, encoder, math.inf, out)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text("utf-8").splitlines()]
     before, last = rows[-2], rows[-1]
@@ -102,12 +102,12 @@ def pace_of(config: TrainConfig, data: Data, encoder: FrameEncoder, out: Path) -
 
 
 def train(options: argparse.Namespace) -> None:
-    """Row after row, as long as there is time."""
+    """Train one row after another until the time is over."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
     torch._dynamo.config.recompile_limit = 64
-    foresight.LOOK_EVERY_S = math.inf  # judged at the end
+    foresight.LOOK_EVERY_S = math.inf  # evaluated only at the end
     foresight.LOG_EVERY = options.log_every
     base = with_settings(setting(options.size, options.batch), options.set)
     both = [options.state, options.out]
@@ -134,7 +134,7 @@ def train(options: argparse.Namespace) -> None:
             continue
         data = few if budget == "few" else every
         config = replace(with_settings(base, ROWS[row]), seed=seed)
-        if not pace:  # as many iterations as the first row does in its time; the others do the same
+        if not pace:  # the first row sets the number of iterations for the others
             each = pace_of(replace(config, n_iterations=options.warm), data, encoder, options.state / "pace")
             n = max(options.least, min(options.iterations, int(options.seconds / each) // 50 * 50))
             pace = {"iterations": n, "seconds": n * each, "seconds_each": each, "of": name}
@@ -166,7 +166,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def roll_policies_out(options: argparse.Namespace) -> None:
-    """Replay, then every policy as soon as it is trained, with the paper's sampling and with ours."""
+    """Evaluate replay, and every policy as soon as it is trained, with the paper's sampling and with ours."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pool = read(options.data)["everywhere"]
     episodes = [(seed, float(angle)) for angle in ANGLES for seed in range(*options.seeds)]
@@ -212,7 +212,7 @@ def roll_policies_out(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Train, or roll out."""
+    """Run the command `train` or `roll-out`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""The film of the README: a frozen policy fails, one demonstration is dragged, the same weights succeed.
+"""The animation of the README: a frozen policy fails, one demonstration is dragged, the same weights succeed.
 
 python research/scripts/readme_film.py              # docs/images/before-after.gif, a minute on one core
 python research/scripts/readme_film.py --start 3    # from another start
 
-The demonstration goes through the studio's teaching session; a scripted pointer drags the disc in a person's
-place. Without --start it takes the first start from 0 up that stays below 0.85 coverage before.
+The demonstration goes through the studio's teaching session; a scripted pointer drags the disc in place of
+a person. Without --start, the first start with less than 0.85 coverage before the demonstration is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recap_worlds.pusht.drawing import BOARD_SIZE
 from recap_worlds.pusht.expert import Expert
 
 SIDE, GAP, TOP, BOTTOM = 232, 12, 30, 26
-N_FRAMES = 34  # of each part
+N_FRAMES = 34  # frames of each part
 ANGLE, MAX_STEPS, MS, PAUSE = 30.0, 300, 90, 14
 PAPER, INK, FAINT = "#ffffff", "#1f2430", "#b9bdc9"
 TITLES = ("1  empty pool: it fails", "2  drag one demonstration", "3  same weights: it succeeds")
@@ -33,7 +33,7 @@ ARROW = ((0, 0), (0, 17), (4, 13), (7, 20), (10, 19), (7, 12), (12, 12))  # px o
 
 
 def roll_out(policy: recap.Policy, pool: MemoryPool, task: Task) -> tuple[list[U8], list[float]]:
-    """Pictures and coverage of one episode of the triangle."""
+    """Images and coverage of one episode of the triangle."""
     agent = recap.Agent(policy, pool, recap.AgentConfig(reaction="ignore"))
     env = task.open("triangle")
     agent.reset(seed=0)
@@ -46,7 +46,7 @@ def roll_out(policy: recap.Policy, pool: MemoryPool, task: Task) -> tuple[list[U
 
 
 def drag(task: Task) -> tuple[Episode, list[U8], list[float]]:
-    """A demonstration by the pointer, with its pictures and coverage."""
+    """A demonstration by the scripted pointer, with its images and coverage."""
     teaching, expert, env = Teaching(task), Expert("disc", task.block), task.open("disc")
     frames, coverage = [], []
     while not teaching.is_over:
@@ -60,7 +60,7 @@ def drag(task: Task) -> tuple[Episode, list[U8], list[float]]:
 
 
 def with_pointer(frame: U8, x: float, y: float) -> U8:
-    """The board with a mouse pointer where the disc is dragged to."""
+    """The board with a mouse pointer at the disc's target."""
     image = Image.fromarray(frame)
     left, top = x * SIDE / BOARD_SIZE, y * SIDE / BOARD_SIZE
     outline = [(left + dx, top + dy) for dx, dy in ARROW]
@@ -69,13 +69,13 @@ def with_pointer(frame: U8, x: float, y: float) -> U8:
 
 
 def thinned(frames: Sequence[U8], values: Sequence[float]) -> list[tuple[U8, float]]:
-    """As many as fit into a part, first and last among them."""
+    """At most `N_FRAMES` frames, including the first and the last."""
     keep = np.linspace(0, len(frames) - 1, N_FRAMES).round().astype(int)
     return [(frames[i], values[i]) for i in keep]
 
 
 def picture(panels: Sequence[tuple[U8 | None, str]], now: int) -> Image.Image:
-    """Three panels beside each other, the present one in ink."""
+    """Three panels side by side, the current one highlighted."""
     page = Image.new("RGB", (3 * SIDE + 4 * GAP, TOP + SIDE + BOTTOM + GAP), PAPER)
     draw = ImageDraw.Draw(page)
     font = ImageFont.load_default(15)
@@ -90,7 +90,7 @@ def picture(panels: Sequence[tuple[U8 | None, str]], now: int) -> Image.Image:
 
 
 def film(start: int | None, out: Path) -> None:
-    """Find a start, film it, write it."""
+    """Find a start, record it, write the file."""
     policy = recap.load_policy("pusht-small")
     for number in [start] if start is not None else range(20):
         task = Task("tee", ANGLE, number)

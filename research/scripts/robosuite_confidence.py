@@ -1,9 +1,9 @@
-"""Is a task noticed that the pool lacks? Confidence with it in the pool and without it, on robosuite.
+"""Is a task detected that the pool lacks? Confidence with and without it in the pool, on robosuite.
 
     python research/scripts/robosuite_confidence.py --demos runs/demos --json confidence.json
 
-Asked are moments of Panda's own expert in fresh scenes, one every eight steps, as an agent would ask them.
-The pool is one arm's successful demonstrations of all tasks, or of all but the one that is asked for.
+The queries are observations of Panda's expert in fresh scenes, one every eight steps, as an agent queries.
+The pool has one arm's successful demonstrations of all tasks, or of all but the queried one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from recap.types import Episode
 from recap_worlds.robosuite.tasks import TASKS
 from recap_worlds.robosuite.world import ARM
 
-EVERY = 8  # steps from look to look
-RATE = 0.05  # of moments like the pool's own that are below it
+EVERY = 8  # steps between looks
+RATE = 0.05  # share of moments like the pool's own below this confidence
 
 
 def confidences(retriever: Retriever, episode: Episode) -> list[float]:
-    """At each look of an episode."""
+    """The confidence at each look of an episode."""
     return [retriever.retrieve(query_at(episode, t)).confidence for t in range(0, len(episode), EVERY)]
 
 
 def counts(episodes: list[list[float]]) -> dict[str, Any]:
-    """Episodes whose first look is below the rate, and looks that are."""
+    """Episodes whose first look is below the rate, and the number of looks below it."""
     looks = np.concatenate([np.asarray(one) for one in episodes])
     return {
         "episodes": len(episodes),
@@ -48,7 +48,7 @@ def counts(episodes: list[list[float]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Ask each pool with and without each task."""
+    """Query each pool with and without each task."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,7 +65,7 @@ def main() -> int:
         shown = {
             task: [demos.get(arm, task, s)[0] for s in parse_seeds(options.pool_seeds)] for task in TASKS
         }
-        for task in ("", *TASKS):  # none left out, then each
+        for task in ("", *TASKS):  # nothing left out, then each task
             left = [e for other, each in shown.items() if other != task for e in each if e.success]
             retriever = Retriever(MemoryPool(left), *find_retrieval("robosuite-parts", ARM), ARM)
             for one in [task] if task else TASKS:

@@ -1,16 +1,16 @@
-"""Rows on robosuite: experts, their demonstrations replayed by Panda without any learning, and policies.
+"""Rows on robosuite: experts, replay of their demonstrations by Panda without training, and policies.
 
     python research/scripts/robosuite_rows.py --demos runs/robosuite --seeds 500:508 --out rows.json
 
-In other scenes (`parts`, `world`) the library's own agent replays one pool an arm, of all tasks, with the
-successful ones of `--pool-seeds`: each part moved with the thing that it is about, or in the world's frame.
-In the same scene (`locked`) a demonstration's actions are sent in order. To either may be added `+gated` (the
-progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a constant offset
-in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of stage 2). A row
-named by `--policy NAME=FOLDER` is that policy over the same pools; `+bare` leaves its residual out,
-`+nothing` what is retrieved. With `--spread` scene i has the pool of arm i mod n in place of all.
-Demonstrations and episodes that are there are kept. `--strip KEY` draws an episode that is there instead, as
-`agentview` sees it, into a picture beside `--out`; `--table` prints what is there.
+In other scenes (`parts`, `world`) the library's agent replays one pool per arm, with the successful
+demonstrations of all tasks for `--pool-seeds`: each part moves with its reference object, or in the world
+frame. In the same scene (`locked`) a demonstration's actions are sent in order. Either can be followed by
+`+gated` (the progress gate; `+gated2` with a patience of 2), `+calibrated` (demonstrations are moved by a
+constant offset in the tool's frame, fitted on pairs of seen tasks) and, in other scenes, `+reach` (a cost of
+stage 2). A row named by `--policy NAME=FOLDER` is that policy with the same pools; `+bare` leaves out its
+residual, `+nothing` the retrieved chunks. With `--spread`, scene i has only the pool of arm i mod n. Finished
+demonstrations and episodes are kept. `--strip KEY` draws a finished episode as seen by `agentview` into an
+image next to `--out`; `--table` prints the finished rows.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from recap_worlds.robosuite.world import ARM, KP, RobosuiteWorld
 
 TARGET = "panda"
 PHASES = ("reached", "grasped", "carried", "done", "success")
-REACH = 1.0  # m²: a match of which the arm can reach nothing is put behind all others
-AFTER = 30  # control steps for which the last action of a demonstration is held
+REACH = 1.0  # m²: puts a match behind all others if the arm can reach none of it
+AFTER = 30  # control steps for which the last action of a demonstration is repeated
 N_DRAWN, PICTURE_PX = 8, 160  # of a strip
-Act = Callable[[Observation], F64 | None]  # None: nothing is left to do
+Act = Callable[[Observation], F64 | None]  # None: the demonstration is over
 Watch = Callable[[RobosuiteWorld, int], None]  # before each step
 
 
 def roll(
     world: RobosuiteWorld, task: str, seed: int, act: Act, watch: Watch | None = None
 ) -> tuple[list[Observation], list[F64], dict[str, Any]]:
-    """One episode: what was seen, what was done, and the best of each metric."""
+    """Run one episode; returns observations, actions, and the best value of each metric."""
     world.reset(seed, task)
     seen: list[Observation] = []
     actions: list[F64] = []
@@ -75,14 +75,14 @@ def roll(
 
 
 class Demonstrations:
-    """Expert episodes by arm, task and seed, made once and kept as files."""
+    """Expert episodes by arm, task and seed, collected once and stored as files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._world: tuple[str, RobosuiteWorld] | None = None
 
     def get(self, arm: str, task: str, seed: int) -> tuple[Episode, dict[str, Any]]:
-        """The episode, whether it succeeded or not, and its metrics."""
+        """The episode, successful or not, and its metrics."""
         path = self.folder / arm / task / f"{seed}.npz"
         if not path.exists():
             self._make(arm, task, seed, path)
@@ -123,12 +123,12 @@ class Demonstrations:
 
 
 def closing(episode: Episode) -> int:
-    """The frame at which the gripper is first told to close."""
+    """The frame at which the gripper is first commanded to close."""
     return int(np.argmax(episode.actions[:, 9] < 0.5))
 
 
 def fit_offset(demos: Demonstrations, arm: str, seeds: Sequence[int]) -> F64:
-    """(3,) in the tool's frame: from where a pool arm grips to where the target does, over seen tasks."""
+    """(3,) in the tool's frame: from a pool arm's grip position to the target arm's, over seen tasks."""
     offsets = []
     for task in SEEN:
         for seed in seeds:
@@ -151,13 +151,13 @@ def moved(episode: Episode, offset: F64) -> Episode:
 
 
 def patience(row: str) -> int | None:
-    """Of the gate in a row's name; None: it goes by the clock."""
+    """The patience of the gate in a row's name; None: without a gate."""
     found = re.search(r"gated(\d*)", row)
     return None if found is None else int(found[1] or PATIENCE)
 
 
 def in_order(episode: Episode, n_extra: int | None) -> Act:
-    """Sends a demonstration's actions one after the other, by the clock or behind the gate."""
+    """Send a demonstration's actions in order, by time or with the progress gate."""
     gate = None if n_extra is None else gate_of(ARM, patience=n_extra)
     at, held, after = 0, 0, 0
     rows: F64 = np.asarray(episode.actions, np.float64)
@@ -179,7 +179,7 @@ def in_order(episode: Episode, n_extra: int | None) -> Act:
 
 
 class Replays:
-    """The rows in which Panda acts on what other arms have shown; agents and worlds are kept."""
+    """Rows in which Panda replays demonstrations of other arms; agents and worlds are cached."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Replays:
     def run(
         self, row: str, arm: str, kp: float, task: str, seed: int, watch: Watch | None = None
     ) -> dict[str, Any] | None:
-        """The metrics of one episode; None where there is no demonstration to replay."""
+        """The metrics of one episode; None if there is no demonstration to replay."""
         world = self._worlds.setdefault(kp, RobosuiteWorld(TARGET, kp))
         parts = row.split("+")
         if row == "expert":
@@ -205,14 +205,14 @@ class Replays:
         elif parts[0] == "locked":
             shown, _ = self.demos.get(arm, task, seed)
             if not shown.success:
-                return None  # the expert's failures are the expert's
+                return None  # the expert's failures are not replayed
             act = in_order(moved(shown, self.offset(row, arm)), patience(row))
         else:
             act = self._agent(row, arm, task, world, seed).act
         return roll(world, task, seed, act, watch)[2]
 
     def offset(self, row: str, arm: str) -> F64:
-        """(3,) of that row: zero where it is not calibrated."""
+        """(3,) offset of a row; zero if it is not calibrated."""
         if "calibrated" not in row:
             return np.zeros(3)
         if arm not in self.offsets:
@@ -221,7 +221,7 @@ class Replays:
 
     def _agent(self, row: str, arm: str, task: str, world: RobosuiteWorld, seed: int) -> Agent:
         parts = row.split("+")
-        key = (row, arm, task if "reach" in parts else "")  # the arm stands elsewhere at other tasks
+        key = (row, arm, task if "reach" in parts else "")  # the arm's base differs between tasks
         if key not in self._agents:
             shown = [self.demos.get(arm, one, number)[0] for one in TASKS for number in self.pool_seeds]
             offset = self.offset(row, arm)
@@ -245,7 +245,7 @@ class Replays:
 
 
 def draw_strip(replays: Replays, key: str, steps: int, path: Path) -> None:
-    """Eight moments of an episode side by side: its start, its end, and between."""
+    """Eight frames of an episode side by side, from start to end."""
     from PIL import Image
 
     row, arm, kp, task, seed = key.split("/")
@@ -261,7 +261,7 @@ def draw_strip(replays: Replays, key: str, steps: int, path: Path) -> None:
 
 
 def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
-    """By row, arm, gain and task: successes, interval, and in which phase the others ended."""
+    """By row, arm, gain and task: successes, interval, and the phase in which failures ended."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for key, metrics in rows.items():
         groups[key.rsplit("/", 1)[0]].append(metrics)
@@ -283,7 +283,7 @@ def summary(rows: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: Mapping[str, Any]) -> str:
-    """Markdown: a line a row and gain (an expert: arm), a column a task, and the unseen ones together."""
+    """Markdown: a line per row and gain (an expert: arm), a column per task, and the unseen ones together."""
     cells: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for key, metrics in rows.items():
         row, arm, kp, task, _ = key.split("/")
@@ -312,7 +312,7 @@ def plan(options: argparse.Namespace) -> Iterator[tuple[str, str, float, str, in
 
 
 def main() -> int:
-    """Run what is missing."""
+    """Run the missing episodes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Train a policy of images alone that sees ahead, on thousands of demonstrations, in minutes on one GPU.
+"""Train an image policy that predicts future images, on thousands of demonstrations, in minutes on one GPU.
 
     recap collect pusht --pusher triangle --angles=-45,45 --per-angle 1500 --seed 200000 --image-size 0 \\
         --out data/triangle
@@ -6,9 +6,9 @@
     python research/scripts/train_foresight.py train runs/foresight/data.npz --out runs/foresight \\
         --seconds 480
 
-`prepare` finds the pairs, on a CPU; `train` draws every picture, fits an autoencoder or takes one, trains,
-and measures how much of what changes is foreseen on held-out demonstrations; `roll-out` counts
-successes, beside the trainings, in the paper's setting.
+`prepare` finds the pairs on a CPU; `train` renders every image, fits or loads an autoencoder, trains,
+and measures the predicted share of the change on held-out demonstrations; `roll-out` counts successes
+in the paper's setting, in parallel with the trainings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from recap.policies.config import SamplingConfig
 from recap.policies.flow import draw_levels
 from recap.policies.policy import RetrievalStamp, TrainedPolicy, change_deviations
 from recap.training.autoencoder import load_autoencoder, train_autoencoder
-from recap.training.batches import Ahead, BatchSource, Drawn
+from recap.training.batches import BatchSource, Prefetcher, PreparedBatch
 from recap.training.config import TrainConfig
 from recap.training.data import demonstrations, split, training_retrieval, where
 from recap.training.networks import build_networks, cosine, make_optimizer, with_change_deviations
@@ -54,7 +54,7 @@ LOOK_EVERY_S = 40.0
 
 
 def base_config() -> TrainConfig:
-    """The paper's setting: images alone, the published features, the pool of the true angle, no parts."""
+    """The paper's setting: images only, published features, pool of the true angle, no sub-trajectories."""
     chosen = preset("pusht-nano-world-oracle")
     policy = replace(
         chosen.policy,
@@ -87,17 +87,17 @@ def base_config() -> TrainConfig:
 
 
 def log(*words: object) -> None:
-    """A line with the time since the start."""
+    """Print a line with the time since the start."""
     print(f"[{time.monotonic() - BEGAN:6.1f}]", *words, flush=True)
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """Demonstrations and their matches, in one small file."""
+    """Write demonstrations and their matches into one small file."""
     config = base_config()
     pool = where(demonstrations(config.pool), config.pool_where)
     train, held_out = split(demonstrations(config.target), config.held_out)
     more = demonstrations(str(options.dataset)) if options.dataset else []
-    few = [e for i, e in enumerate(more) if i % 30 == 29]  # held out too
+    few = [e for i, e in enumerate(more) if i % 30 == 29]  # also held out
     train += [e for i, e in enumerate(more) if i % 30 != 29]
     if options.mirror:
         train += [mirrored(e) for i, e in enumerate(more) if i % 30 != 29]
@@ -112,7 +112,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def mirrored(episode: Episode) -> Episode:
-    """The same seen in a mirror, towards the opposite goal; the walls are then a px off."""
+    """The episode mirrored, with the opposite goal; the walls are then off by one px."""
     across, turned = np.array([-1, 1], np.float32), np.array([-1, 1, -1], np.float32)
     assert episode.goal is not None
     return replace(
@@ -127,7 +127,7 @@ def mirrored(episode: Episode) -> Episode:
 
 
 class Data:
-    """All on the device: latents of every frame, samples of both sides."""
+    """All data on the device: latents of every frame, and samples of both sides."""
 
     def __init__(self, file: Path, config: TrainConfig, encoder: FrameEncoder, n: int = 0) -> None:
         device = encoder.mean.device
@@ -143,21 +143,21 @@ class Data:
         self.begins = dict(zip(pushers, np.cumsum([0, *map(len, parts)]).tolist(), strict=False))
 
     def samples(self, config: TrainConfig, side: str) -> Any:
-        """As the policy of a config wants them; with co-training what the disc does at every goal too."""
+        """Samples for the policy of a config; co-training adds the disc's demonstrations at every goal."""
         sides = [side, "everywhere"] if side == "train" and config.co_training else [side]
         shown = self.begins["pool"]
         parts = [samples_of(getattr(self, s), self.pool, config.policy, self.begins[s], shown) for s in sides]
         return parts[0] if len(parts) == 1 else joined(parts)
 
     def first(self, n: int) -> Data:
-        """The same with the first demonstrations alone to learn from."""
+        """The same data with only the first n training demonstrations."""
         found = copy.copy(self)
         found.train = first_of(self.train, n)
         return found
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """One after another."""
+    """The concatenated samples."""
 
     def table(name: str) -> Any:
         values = [getattr(part, name) for part in parts]
@@ -170,7 +170,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def first_of(one: Recorded, n: int) -> Recorded:
-    """Its first demonstrations."""
+    """The first n demonstrations."""
     frames = int(one.length[:n].sum())
     parts = {key: getattr(one, key)[:frames] for key in ("proprio", "actions", "block", "match", "weight")}
     return Recorded(one.length[:n], goal=one.goal[:n], **parts)
@@ -183,7 +183,7 @@ def fit_autoencoder(
     n_iterations: int,
     begun: FrameEncoder | None = None,
 ) -> FrameEncoder:
-    """On a sample of the frames of robot and pool; new, or from another one on."""
+    """Train an autoencoder on a sample of all frames, new or from an existing one."""
     drawn, size = [], config.policy.image.size
     for side, pusher, n in (("train", "triangle", 12_000), ("pool", "disc", 4_000)):
         one = read(file)[side]
@@ -204,11 +204,11 @@ def fit_autoencoder(
 def fit(
     config: TrainConfig, data: Data, encoder: FrameEncoder, seconds: float, out: Path, least: float = 0.0
 ) -> TrainedPolicy:
-    """Train; the rate falls along a cosine, of the iterations, or of time where `seconds` ends first.
+    """Train; the rate decays as a cosine of the iterations, or of the time if `seconds` ends first.
 
     Args:
-        seconds: after the first steps, which compile.
-        least: the share that must be foreseen after a third of the time, given the action; or it ends there.
+        seconds: training time after the first steps, which include compilation.
+        least: share of the change, given the action, that must be predicted after a third of the time.
     """
     device = encoder.mean.device
     out.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def fit(
     source = BatchSource(samples, data.latents, statistics, config.policy, device)
     judge = BatchSource(data.samples(config, "held_out"), data.latents, statistics, config.policy, device)
 
-    def draw(iteration: int) -> Drawn:
+    def draw(iteration: int) -> PreparedBatch:
         dice = torch.Generator(device).manual_seed(config.seed * 1_000_003 + iteration)
         batch = source.draw(config.batch_size, config.augment, dice)
         noise = raw.draw_noise(config.batch_size, dice, device)
@@ -238,9 +238,9 @@ def fit(
     policy = TrainedPolicy(smooth, statistics, stamp, encoder)
     rows: list[dict[str, Any]] = []
     sums: dict[str, Tensor] = {}
-    began, looked = math.inf, time.monotonic()  # nothing is gone before it begins
+    began, looked = math.inf, time.monotonic()  # nothing is measured before the first iteration
     iteration = 0
-    with Ahead(draw, 10**9, device) as ahead:
+    with Prefetcher(draw, 10**9, device) as ahead:
         while True:
             batch, noise, level = ahead(iteration)
             if iteration == 20:
@@ -298,7 +298,7 @@ def fit(
 
 @torch.no_grad()
 def held_out_losses(model: Any, judge: BatchSource, device: torch.device) -> dict[str, float]:
-    """On 512 moments, with always the same noise."""
+    """Losses on 512 held-out frames, always with the same noise."""
     from recap.training.batches import NO_AUGMENT
 
     dice = torch.Generator(device).manual_seed(0)
@@ -313,7 +313,7 @@ def held_out_losses(model: Any, judge: BatchSource, device: torch.device) -> dic
 
 
 def foreseen_at_a_glance(policy: TrainedPolicy, source: BatchSource, data: Data) -> dict[str, float]:
-    """Of the change after a chunk, on 120 moments: jointly with the action, and given it."""
+    """The predicted share of the change after a chunk, on 120 frames: with predicted and given action."""
     rows = np.linspace(0, len(data.held_out.proprio) - 1, 120).astype(np.int64)
     ways = (Way("jointly"), Way("given", given=True))
     found = Foresight(policy, source, data.held_out, rows).run(ways)
@@ -323,7 +323,7 @@ def foreseen_at_a_glance(policy: TrainedPolicy, source: BatchSource, data: Data)
 
 
 def foresee(policy: TrainedPolicy, data: Data, config: TrainConfig, n_moments: int) -> list[dict[str, Any]]:
-    """Rows of what is foreseen, at moments spread evenly over held-out demonstrations."""
+    """Rows of the predicted share, on frames spread evenly over held-out demonstrations."""
     held_out = data.held_out
     source = BatchSource(
         data.samples(config, "held_out"), data.latents, policy.statistics, config.policy, policy.device
@@ -333,7 +333,7 @@ def foresee(policy: TrainedPolicy, data: Data, config: TrainConfig, n_moments: i
 
 
 def train(options: argparse.Namespace) -> None:
-    """Every variant in turn: trained, kept, judged. One that there is no time for is left out."""
+    """Train, save and evaluate every variant in turn. A variant without enough time is left out."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
@@ -370,7 +370,7 @@ SAMPLINGS = (SamplingConfig(n_steps=5), SamplingConfig(n_steps=2, temperature=0.
 
 
 def roll_policies_out(options: argparse.Namespace) -> None:
-    """Replay, then every policy as soon as it is there, with the paper's sampling and with ours."""
+    """Evaluate replay, then every policy as soon as it is saved, with the paper's sampling and with ours."""
     from recap.policies.checkpoint import from_pretrained
 
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -403,12 +403,12 @@ def roll_policies_out(options: argparse.Namespace) -> None:
 
 
 def with_settings(config: TrainConfig, settings: Sequence[str]) -> TrainConfig:
-    """Changed by KEY=VALUE, as `recap train --set` changes it."""
+    """The config changed by KEY=VALUE, as by `recap train --set`."""
     return configs.with_changes(config, settings) if settings else config
 
 
 def main() -> None:
-    """Prepare or train."""
+    """Run one of the commands."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Small image policies: absolute or residual × next-state objective; no retrieval; `object` and `world`.
+"""Small image policies: absolute or residual × next-state objective; without retrieval; `object` and `world`.
 
 python research/sweeps/ablation.py --out runs/evidence
 """

@@ -1,4 +1,4 @@
-"""No retrieval, retrieval only, co-training on the union, ours; in the block's and in the world's frame.
+"""No retrieval, retrieval only, co-training on both datasets, and ours; in the block and the world frame.
 
 python research/sweeps/baselines.py --out runs/evidence
 """
@@ -11,7 +11,7 @@ from recap.training.presets import preset
 from recap_research.sweep.running import run
 from recap_research.sweep.sweep import Sweep, pusht
 
-BLOCK = ["autoencoder=pusht-nano"]  # which was trained on images in the block's frame
+BLOCK = ["autoencoder=pusht-nano"]  # trained on images in the block frame
 AT_45 = "pool_where=goal_angle=-45,goal_angle=45"
 
 

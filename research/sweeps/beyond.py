@@ -1,4 +1,4 @@
-"""Poses that are off, and demonstrations at another speed; nothing is trained.
+"""Noisy poses, and demonstrations at another speed; nothing is trained.
 
 python research/sweeps/beyond.py --out runs/beyond --device cpu --eval-workers 0
 """
@@ -30,7 +30,7 @@ def build(sweep: Sweep) -> None:
         for name, (policy, given, label) in AGENTS.items():
             names.append(name.format(f"noise-{px}"))
             spec = pusht(policy, SHORT, pose_noise=(px, px), **given)
-            off = f"poses off by {px} px and {px}°" if px else "true poses"
+            off = f"pose noise of {px} px and {px}°" if px else "true poses"
             sweep.roll_out(names[-1], spec, f"{label}, {off}")
     sweep.part("Pose noise", names, "contact-noise-0-same", "Drawn anew at each look.")
     names = []
@@ -38,7 +38,7 @@ def build(sweep: Sweep) -> None:
         for name, (policy, given, label) in AGENTS.items():
             names.append(name.format(speed))
             spec = pusht(policy, SHORT, pool=pool, **given)
-            sweep.roll_out(names[-1], spec, f"{label}, 198 shown at {words[speed]}")
+            sweep.roll_out(names[-1], spec, f"{label}, 198 at {words[speed]}")
     sweep.part("Speed", names, "contact-usual-same", "The same goals, 22 demonstrations each.")
 
 

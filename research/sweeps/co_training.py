@@ -1,4 +1,4 @@
-"""Why co-training gains nothing: small policies on poses in the world's frame, mirrored and not.
+"""Why co-training gains nothing: small state policies in the world frame, mirrored and not mirrored.
 
 python research/sweeps/co_training.py --out runs/co-training --device cpu --eval-workers 0
 """

@@ -1,4 +1,4 @@
-"""Retrieval `contact`: replay, plain and at the policy's settings, and `pusht-small`, on T and L by pool.
+"""Retrieval `contact`: replay, plain and with the policy's settings, and `pusht-small`, on T and L.
 
 python research/sweeps/contact.py --out runs/contact --device cpu --eval-workers 0
 """

@@ -1,12 +1,12 @@
-"""Two arms on one GPU: collect demonstrations of both robots, train each variant, evaluate beside it.
+"""Two arms on one GPU: collect demonstrations of both robots, train each variant, evaluate in parallel.
 
     python research/sweeps/dualarm_rows.py --out runs/arms --dry-run
     python research/sweeps/dualarm_rows.py --out runs/arms --variants ours,no-retrieval --stop-after 570
     python research/sweeps/dualarm_rows.py --out runs/toy --toy
     recap report runs/arms/evaluations --out arms.html
 
-Demonstrations are collected once, and more tasks or more of each are added to them. Evaluation is on
-development seeds unless told otherwise.
+Demonstrations are collected once; later calls add tasks or demonstrations to them. Evaluation uses
+development seeds by default.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ VARIANTS = {  # recipe, label
 
 @dataclass(frozen=True)
 class Arms:
-    """What to collect, to train and to evaluate."""
+    """The data, trainings and evaluations of the sweep."""
 
-    tasks: tuple[str, ...]  # those that are seen in training, and those that are not
+    tasks: tuple[str, ...]  # tasks seen in training, and unseen ones
     variants: tuple[str, ...] = tuple(VARIANTS)
-    per_task: int = 50  # demonstrations, of either robot
+    per_task: int = 50  # demonstrations of each robot
     seeds: tuple[int, ...] = (0,)  # of training
     eval_seeds: tuple[int, ...] = tuple(range(500, 520))
-    image_size: int = 64  # of the demonstrations, where a variant has image inputs
-    changes: tuple[str, ...] = ()  # of every recipe
-    pool_only: tuple[str, ...] = ()  # further tasks that the pool shows and that are not evaluated
+    image_size: int = 64  # of the demonstrations, if a variant has image inputs
+    changes: tuple[str, ...] = ()  # to every recipe
+    pool_only: tuple[str, ...] = ()  # further tasks in the pool that are not evaluated
 
     def __post_init__(self) -> None:
         for variant in self.variants:
@@ -67,16 +67,16 @@ class Arms:
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """The tasks that are trained on."""
+        """The tasks seen in training."""
         return tuple(task for task in self.tasks if task in SEEN)
 
     @property
     def configs(self) -> Mapping[str, TrainConfig]:
-        """Of each variant, before it is known where the demonstrations lie."""
+        """The config of each variant, before the paths of the demonstrations are set."""
         return {name: preset(VARIANTS[name][0], self.changes) for name in self.variants}
 
     def cameras(self, embodiment: str) -> tuple[str, ...]:
-        """Whose pictures are drawn: of a pool that is only retrieved from, those that are shown of it."""
+        """The cameras to render; for a pool that is only retrieved from, those that a policy uses."""
         drawn: list[str] = []
         for config in self.configs.values() if self.image_size else ():
             policy = config.policy
@@ -87,12 +87,12 @@ class Arms:
         return tuple(dict.fromkeys(drawn))
 
     def file(self, out: Path, embodiment: str) -> Path:
-        """The demonstrations of one robot."""
+        """The file of one robot's demonstrations."""
         sees = any(config.policy.sees for config in self.configs.values())
         return out / POOLS / f"{embodiment}{'' if sees else '-poses'}.safetensors"
 
     def wanted(self, embodiment: str) -> list[Wanted]:
-        """The demonstrations of one robot; the other's begin in the same scenes."""
+        """The demonstrations of one robot; both robots have the same scenes."""
         tasks = self.tasks if "supervised" in self.variants else self.seen
         if embodiment == POOL:
             tasks = tuple(dict.fromkeys((*self.tasks, *self.pool_only)))
@@ -100,7 +100,7 @@ class Arms:
         return [(task, embodiment, seed) for task in tasks for seed in seeds]
 
     def collect(self, out: Path, workers: int, log: Log) -> None:
-        """Collect what is missing of both robots, into one snapshot each; failures are left out."""
+        """Collect the missing demonstrations of both robots, one snapshot each; failed ones are left out."""
         for embodiment in (TARGET, POOL):
             file, wanted, cameras = (
                 self.file(out, embodiment),
@@ -121,7 +121,7 @@ class Arms:
             log("collected", len(there), "of", embodiment, f"({n_failed} failed and are left out)")
 
     def build(self, sweep: Sweep) -> None:
-        """Each variant, and replay in both frames."""
+        """Add each variant, and replay in both frames."""
         sweep.title = "Two arms"
         sweep.collecting.append(partial(self.collect, sweep.out))
         target, pool = (str(self.file(sweep.out, embodiment)) for embodiment in (TARGET, POOL))
@@ -145,7 +145,7 @@ def _name(task: str, embodiment: str, seed: int) -> str:
 
 
 def start(arguments: Iterable[str] | None = None) -> int:
-    """Read what is wanted, then say it or carry it out."""
+    """Read the options, then describe or run the sweep."""
     options = parser(__doc__)
     options.add_argument("--variants", default=",".join(VARIANTS))
     options.add_argument("--tasks", help="keys, separated by commas  [default: the ten of the suite]")

@@ -1,4 +1,4 @@
-"""A small fine-tune for each new task (0°, the L), beside a frozen policy that retrieves as many.
+"""A small fine-tuning run for each new task (0°, the L), next to a frozen policy with as many demonstrations.
 
 python research/sweeps/fine_tune.py --out runs/fine-tune --device cpu --eval-workers 1
 """

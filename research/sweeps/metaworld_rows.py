@@ -49,23 +49,23 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class Rows:
-    """What to collect, to train and to evaluate."""
+    """The data, trainings and evaluations of the sweep."""
 
     seen: tuple[str, ...]
     unseen: tuple[str, ...]
     per_task: int
-    seeds: tuple[int, ...]  # of training our policy; the others are trained once
+    seeds: tuple[int, ...]  # training seeds of our policy; the others are trained once
     eval_seeds: tuple[int, ...]
     changes: tuple[str, ...] = ()
     shots: tuple[int, ...] = SHOTS
 
     def files(self) -> dict[str, list[tuple[str, int]]]:
-        """Pools by name: the demonstrations of each."""
+        """Pools by name, with the demonstrations of each."""
         found = {SEEN_FILE: _scenes(self.seen, self.per_task)}
         return found | {f"unseen-{n}": _scenes(self.unseen, n) for n in self.shots}
 
     def collect(self, out: Path, workers: int, log: Log) -> None:
-        """Collect what is missing; where the expert fails, of another scene."""
+        """Collect the missing demonstrations; where the expert fails, another scene is used."""
         files = {name: demos for name, demos in self.files().items() if not file_of(out, name).exists()}
         missing = sorted({one for demos in files.values() for one in demos})
         spec = SuiteSpec("metaworld", (*self.seen, *self.unseen), 1, "sawyer", image_size=128)
@@ -77,13 +77,13 @@ class Rows:
             log("collected", len(demos), "for", name)
 
     def build(self, sweep: Sweep) -> None:
-        """Replay first, then the policies, the most decisive first."""
+        """Add replay first, then the policies, the most important first."""
         sweep.title = "Meta-World"
         sweep.collecting.append(partial(self.collect, sweep.out))
 
         def rolled(n: int | str | None, policy: str, retrieval: str = "") -> EvalSpec:
             agent = AgentConfig(policy, retrieval=retrieval)
-            if n == SEEN_FILE:  # the seen tasks, in scenes that are not demonstrated
+            if n == SEEN_FILE:  # seen tasks, in scenes without demonstrations
                 tasks, seeds, pool = self.seen, DEVELOPMENT, str(file_of(sweep.out, SEEN_FILE))
             else:
                 pool = None if n is None else str(file_of(sweep.out, f"unseen-{n}"))
@@ -104,7 +104,7 @@ class Rows:
         sweep.part("Unseen tasks", [*names, *POLICIES])
 
     def config(self, name: str, sweep: Sweep) -> TrainConfig:
-        """What a policy learns from, and how."""
+        """The training config of a policy."""
         recipe = "metaworld-nano" if name == "ours" else "metaworld-nano-no-retrieval"
         seen, new = (str(file_of(sweep.out, file)) for file in (SEEN_FILE, "unseen-5"))
         target = {"co-training": f"{seen},{new}", "fine-tune": new}.get(name, seen)
@@ -116,7 +116,7 @@ class Rows:
 
 
 def file_of(out: Path, name: str) -> Path:
-    """Demonstrations of that name."""
+    """The file of demonstrations with this name."""
     return out / POOLS / f"{name}.safetensors"
 
 
@@ -135,7 +135,7 @@ def _demonstrations(
 
 
 def start(arguments: Iterable[str] | None = None) -> int:
-    """Read what is wanted and carry it out."""
+    """Read the options and run the sweep."""
     options = parser(__doc__)
     options.add_argument("--per-task", type=int, default=10, help="demonstrations of a seen task")
     options.add_argument("--seeds", type=int, default=3, help="of training, from 0")

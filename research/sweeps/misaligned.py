@@ -1,4 +1,4 @@
-"""Mis-aligned pairs put in, and left out again by their residual; retrieval dropout 0, 0.1, 0.3.
+"""Misaligned pairs inserted, and left out again by their residual; retrieval dropout 0, 0.1, 0.3.
 
 python research/sweeps/misaligned.py --out runs/misaligned --device cpu --eval-workers 0
 """

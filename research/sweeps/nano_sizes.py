@@ -1,4 +1,4 @@
-"""The shipped policy and replay by the size of the pool, on the T and the L; nothing is trained.
+"""The included policy and replay by pool size, on the T and the L; nothing is trained.
 
 python research/sweeps/nano_sizes.py --out runs/nano-sizes
 """

@@ -1,4 +1,4 @@
-"""New blocks (L, Z, plus) by the number of demonstrations; is one more shape in training worth it?
+"""New blocks (L, Z, plus) by the number of demonstrations, with and without one more block in training.
 
 python research/sweeps/progression.py --out runs/progression --device cpu --eval-workers 2
 """

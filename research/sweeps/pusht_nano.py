@@ -1,4 +1,4 @@
-"""The shipped policy, three times: evaluation starts, fresh starts, poses from pixels; beside replay.
+"""The included policy, trained three times, next to replay: evaluation starts, fresh starts, pixel poses.
 
 python research/sweeps/pusht_nano.py --out runs/evidence
 """

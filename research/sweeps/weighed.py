@@ -1,4 +1,4 @@
-"""`pusht-small` whose residual counts less where the match is near, beside the whole one and replay.
+"""`pusht-small` with a residual that counts less near its match, next to the full residual and replay.
 
 python research/sweeps/weighed.py --out runs/weighed --device cpu --eval-workers 0
 """

@@ -1,4 +1,4 @@
-"""The retrievals in the world's frame, `world` and `world-oracle`, with small policies, by pool size.
+"""Retrievals in the world frame, `world` and `world-oracle`, with small policies, by pool size.
 
 python research/sweeps/world.py --out runs/world --device cpu --eval-workers 1
 """
@@ -37,7 +37,7 @@ def build(sweep: Sweep) -> None:
     for block, letter in LETTERS.items():
         pools = pools_by_size(sweep, block)
         if block == "tee":
-            del pools[900]  # that is above
+            del pools[900]  # evaluated above
         for name, retrieval in RETRIEVALS.items():
             policy, names = sweep.policy(f"small-{name}-0"), [f"small-{name}-{block}-0"]
             nothing = pusht(policy, SHORT, block=block, matching="none")

@@ -6,7 +6,7 @@
     agent.reset(seed=1)
     action = agent.act(observation)  # a gym dict, a LeRobot dict or a recap.Observation
 
-Nothing is imported before it is used: `import recap` loads neither torch nor a simulator.
+Names are imported on first use, so `import recap` loads neither torch nor a simulator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent's configuration, which the command line reads before anything else is loaded."""
+"""The configuration of an agent, in a module without heavy imports for the command line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ REPLAY, EXPERT, HOLD = "replay", "expert", "hold"
 Reaction: TypeAlias = Literal["ignore", "hold", "stop"]
 Matching: TypeAlias = Literal["retrieved", "random", "none"]
 REACTIONS = ("ignore", "hold", "stop")
-PATIENCE = 6  # of a progress gate
+PATIENCE = 6  # default maximum of extra steps per action of a progress gate
 MATCHINGS = ("retrieved", "random", "none")
 
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """One configuration of an agent, for evaluation, serving, the studio, RoboTwin and Python alike.
+    """The configuration of an agent, for evaluation, serving, the studio, RoboTwin and Python.
 
-    None, or an empty text, is as the policy or the retrieval has it.
+    None and the empty string mean: as the policy or the retrieval has it.
     """
 
     policy: str = REPLAY  # `replay`, the name of an included policy, or a path
@@ -31,12 +31,12 @@ class AgentConfig:
     n_candidates: int | None = None  # demonstrations that stage 1 selects
     reach: float | None = None  # added to the cost of a moment whose chunk the robot cannot reach
     reach_ahead: int | None = None  # frames that must be within reach; 0: the whole chunk
-    n_action_steps: int | None = None  # actions of a chunk to execute before the next look
+    n_action_steps: int | None = None  # actions of a chunk to execute before the next retrieval
     reaction: Reaction = "hold"  # if confidence is low or nothing is retrieved
     min_confidence: float = 0.0  # confidence below which the reaction applies
     matching: Matching = "retrieved"  # or `random`, `none`: controls for the match
     residual: bool = True  # add the residual to the retrieved actions
-    residual_halflife: float = 0.0  # match distance that halves the residual; 0: off
+    residual_halflife: float = 0.0  # match distance at which the residual counts half; 0: off
     denoising_steps: int | None = None
     temperature: float | None = None
     sampler: str | None = None

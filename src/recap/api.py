@@ -1,4 +1,4 @@
-"""The library from Python: one agent in one episode, and the commands as functions."""
+"""The Python API: an agent for one episode at a time, and commands as functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLOT = 0
 
 
 def load_policy(name: str | Path, device: str = "cpu") -> TrainedPolicy:
-    """A trained policy by shipped name, or by the folder that `recap train` wrote."""
+    """Load a trained policy by the name of an included one, or from a folder that `recap train` wrote."""
     policy = load_for(AgentConfig(str(name), device=device))
     if policy is None:
         raise InputError("replay is no policy: give None to recap.Agent to replay")
@@ -40,25 +40,25 @@ def load_policy(name: str | Path, device: str = "cpu") -> TrainedPolicy:
 
 @dataclass(frozen=True)
 class Decision:
-    """What an agent last decided, and on what grounds."""
+    """The last decision of an agent."""
 
     retrieval: Retrieval  # matches, nearest first
-    chunk: ActionChunk | None  # None where it holds
+    chunk: ActionChunk | None  # None if the robot stays in place
     confidence: float
     kinematics: Mapping[str, float] | None = None  # error_mm, error_deg, n_unreachable of an action in joints
 
 
 class Agent:
-    """Acts in one episode at a time: retrieves, predicts a residual, returns one action a step.
+    """Acts in one episode at a time: retrieves, predicts a residual, returns one action per step.
 
     Args:
-        policy: as `load_policy` gives it, or its name; None replays what is retrieved.
-        pool: what to retrieve from: an open pool, or a pool or dataset by name or path. Demonstrations that
-            are added to it are used at the next look.
-        config: further settings; its `policy` is not read.
-        robot: what the numbers mean, for replay; without one as the env or the pool says.
-        options: of the suite that the policy comes from, such as {"block": "ell"}.
-        mapping: what a gym dict's keys mean; the usual names need none.
+        policy: a policy from `load_policy`, or its name; None replays the retrieved actions.
+        pool: an open pool, or a pool or dataset by name or path. Demonstrations that are added to it are used
+            from the next retrieval on.
+        config: further settings; its `policy` is ignored.
+        robot: the robot description for replay; default: the suite's or the pool's.
+        options: options of the policy's suite, such as {"block": "ell"}.
+        mapping: the meaning of a gym dict's keys; the usual names need none.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Agent:
         settings = config or AgentConfig()
         if isinstance(policy, str):
             policy = None if policy == REPLAY else load_policy(policy)
-        who = robot if policy is None else policy.config.robot
-        source = open_pool(str(pool), who) if isinstance(pool, (str, Path)) else pool
+        pool_robot = robot if policy is None else policy.config.robot
+        source = open_pool(str(pool), pool_robot) if isinstance(pool, (str, Path)) else pool
         name = settings.retrieval or (policy.config.retrieval_name if policy is not None else "")
         self._suite = suite_of(replace(settings, policy=REPLAY, retrieval=name)) if name else None
         self._options = dict(options or {})
@@ -102,21 +102,21 @@ class Agent:
 
     @property
     def last(self) -> Decision | None:
-        """The last decision of the running episode; None before the first."""
-        found, plan = self._agent.retrieval(SLOT), self._agent.plan(SLOT)
-        if found is None:
+        """The last decision of the running episode, or None before the first."""
+        retrieval, plan = self._agent.retrieval(SLOT), self._agent.plan(SLOT)
+        if retrieval is None:
             return None
         reach = self._agent.reach.get(SLOT)
-        near = None if reach is None else reach.summary()
-        return Decision(found, None if plan is None else plan.chunk, found.confidence, near)
+        kinematics = None if reach is None else reach.summary()
+        return Decision(retrieval, None if plan is None else plan.chunk, retrieval.confidence, kinematics)
 
     def reset(self, seed: int = 0, task: str = "") -> None:
         """Begin an episode.
 
         Args:
-            seed: of the policy's noise.
-            task: the instruction, where observations do not bring it. Without one it is the pool's, where all
-                of its demonstrations have the same.
+            seed: seed of the policy's noise.
+            task: the instruction, if observations do not contain it. Default: the pool's, if all of its
+                demonstrations have the same.
         """
         self._agent.reset(SLOT, SimpleNamespace(seed=seed))
         self._task, self._steps = task or only_task(self._source.view()), 0
@@ -135,8 +135,8 @@ class Agent:
         Args:
             observation: a `recap.Observation`; a Gymnasium dict such as {"state": (p,), "images": {camera:
                 (h, w, 3)}}; or a LeRobot dict with `observation.state` (p,) and `observation.images.CAMERA`.
-                A robot with a kinematic model is observed and acts in its joints.
-            info: Gymnasium's, where it holds the instruction or poses.
+                The state of a robot with a kinematic model may be in joints; the action is then in joints.
+            info: Gymnasium's info dict, if it holds the instruction or poses.
         """
         seen = observation if isinstance(observation, Observation) else self._mapped(observation, info or {})
         self._check(seen)
@@ -169,7 +169,7 @@ class Agent:
 
 
 def evaluate(spec: EvalSpec, out: str | Path, *, workers: int = 1, batch_size: int = 8) -> Summary:
-    """Roll out an agent and count its successes, as `recap eval` does; results are in `out`."""
+    """Roll out an agent and count its successes, as `recap eval` does; writes the results to `out`."""
     from recap.evaluation.runner import evaluate as run
 
     return run(spec, Path(out), workers=workers, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""How an agent that retrieves is assembled: a policy or none, a pool, and a way to choose from it."""
+"""Assembles a retrieval agent from a pool, a retrieval and, unless it replays, a policy."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 
 def names_checkpoint(name: str) -> bool:
-    """Whether that is a policy's name; by its files, for whether it can be used is seen with torch."""
+    """True if the name is that of a policy. It checks files only: loading a policy needs torch."""
     if ":" in name or name in (REPLAY, EXPERT, HOLD):
         return False
     return name in shipped_policies() or "/" in name or (Path(name) / "config.json").is_file()
 
 
 def refuse_unknown_policy(name: str) -> None:
-    """Raise an InputError that helps where there is no policy of that name."""
+    """Raise an InputError with a hint if there is no policy of that name."""
     if name != REPLAY and not names_checkpoint(name):
         hint = did_you_mean(name, (REPLAY, *shipped_policies()))
         raise InputError(f"unknown policy '{name}': {hint} (your own is named by its path)")
 
 
 def policy_config(config: AgentConfig) -> PolicyConfig | None:
-    """Of the agent's policy, or of the one whose settings replay takes; without the weights."""
+    """The config of the agent's policy, or of the policy that replay takes its settings from; no weights."""
     name = config.settings_of or config.policy
     if not names_checkpoint(name):
         return None
@@ -56,12 +56,12 @@ def policy_config(config: AgentConfig) -> PolicyConfig | None:
 
 
 def retrieval_name(config: AgentConfig, suite: Suite | None = None, own: PolicyConfig | None = None) -> str:
-    """How the agent retrieves: as asked for, as its policy was trained, or as the suite usually does.
+    """The name of the retrieval: as configured, as the policy was trained, or the suite's default.
 
-    A suite's own retrievals can be asked for without its name before them.
+    A retrieval of the suite can be named without the suite's prefix.
 
     Args:
-        own: of the policy, where it is at hand.
+        own: the policy's config, if it was read already.
     """
     from recap.retrieval.presets import full_name, short_name
 
@@ -80,14 +80,14 @@ def retrieval_name(config: AgentConfig, suite: Suite | None = None, own: PolicyC
 
 
 def suite_of(config: AgentConfig) -> Suite | None:
-    """The suite that an agent comes from: of its policy, or of its retrieval."""
+    """The suite that an agent's policy or retrieval comes from."""
     name = config.settings_of or config.policy
     shipping = next((suite for suite in suites().values() if name in suite.policies()), None)
     return shipping or suite_of_retrieval(retrieval_name(config))
 
 
 def load_policy(config: AgentConfig) -> TrainedPolicy | None:
-    """The policy as the config wants it sampled; None to replay."""
+    """The policy with the config's sampling settings, or None for replay."""
     if config.policy == REPLAY:
         return None
     require_extra("policy", f"policy '{config.policy}'")
@@ -105,7 +105,7 @@ def load_policy(config: AgentConfig) -> TrainedPolicy | None:
         return policy
     try:
         mask = plugins("recap.masks")["attention"].load()
-    except (KeyError, ModuleNotFoundError):  # the wheel names it, and does not have it
+    except (KeyError, ModuleNotFoundError):  # the wheel declares the entry point without the module
         raise InputError("--mask is an experiment of recap_research, in the repository alone") from None
     masked: TrainedPolicy = mask(policy, config.mask)
     return masked
@@ -120,13 +120,13 @@ def assemble_agent(
     context: TaskContext = NO_CONTEXT,
     suite: Suite | None = None,
 ) -> RetrievalAgent:
-    """The agent over that pool.
+    """The agent that retrieves from that pool.
 
     Args:
-        policy: as `load_policy` gives it.
-        robot: what the numbers mean, for replay; without one as the pool says.
+        policy: a policy from `load_policy`.
+        robot: the robot description for replay; default: the pool's.
         context: what observations do not show.
-        suite: whose usual retrieval is taken where nothing else is said.
+        suite: the suite of the default retrieval.
     """
     from recap.agent import RetrievalAgent
     from recap.retrieval.config import scale_for_replan_interval
@@ -168,7 +168,7 @@ def assemble_agent(
 
 
 def _gate(config: AgentConfig, source: PoolSource, robot: RobotSpec | None) -> Gate | None:
-    """What the agent waits for, where it is to wait."""
+    """The progress gate, or None if the config has it off."""
     if not config.gate:
         return None
     from recap.gate import gate_of
@@ -187,7 +187,7 @@ def _retrieval(
     robot: RobotSpec | None,
     suite: Suite | None,
 ) -> tuple[TermDescriber, RetrievalConfig]:
-    """Describer and config: with the scales that a policy was trained with; else the retriever finds them."""
+    """Describer and config, with the scales of the policy's training; else the retriever fits scales."""
     from recap.pool.view import robot_of
     from recap.retrieval.presets import find_retrieval
 

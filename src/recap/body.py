@@ -1,7 +1,7 @@
-"""The numbers of a robot, feature by feature.
+"""The features of a robot: named groups of numbers.
 
-A feature has a kind. The table `KINDS` says of each kind how it moves with a frame, whether a chunk of it is
-relative to the present, and onto which values it is projected. Everything else follows from the table.
+A feature has a kind. The kind decides how the numbers change with a frame, whether a chunk of them is
+relative to the present, and which values are valid. The table `KINDS` holds the constants of each kind.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ from recap.geometry import into_frame, out_of_frame
 from recap.geometry3 import orthonormal6, quaternion_to_matrix
 from recap.types import F32, F64
 
-Limit: TypeAlias = float | tuple[float, ...]  # of all numbers of a feature, or one a number
-PLANE, SPACE = 3, 7  # numbers of a frame: x, y, angle; xyz and a quaternion, w first
+Limit: TypeAlias = float | tuple[float, ...]  # one for all numbers of a feature, or one per number
+PLANE, SPACE = 3, 7  # sizes of a frame: x, y, angle; xyz and a quaternion, w first
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a number of that kind is.
+    """The constants of one kind of feature.
 
     Args:
-        letters: one a number, as terms of a descriptor know them.
-        sizes: how many numbers there may be; none: any number.
-        unit: unless a feature has its own.
-        limits: unless a feature has its own.
-        tolerances: unit -> how far from its target a progress gate lets it be; none: not waited for.
-        least: the deviation that a policy divides its numbers by at least, and those that are relative to
-            another, in metres and radians: a number that hardly varies in training may vary in a task that
-            training never saw.
-        scale: by what its differences are divided to be compared with those of other kinds, likewise.
+        letters: one letter per number; terms of a descriptor name numbers by letters.
+        sizes: allowed sizes; empty: any.
+        unit: default unit.
+        limits: default limits.
+        tolerances: unit -> tolerance of a progress gate; empty: the gate does not wait for it.
+        least: lower bounds, in metres and radians, of the deviation that a policy divides absolute and
+            relative numbers by. A number that hardly varies in training may vary in an unseen task.
+        scale: divisor of differences, in metres and radians, that makes kinds comparable.
     """
 
     letters: str = ""
@@ -55,22 +54,22 @@ KINDS: Mapping[str, Kind] = {
     "position": Kind("XYZ", (2, 3), "m", None, {**LENGTHS, "px": 5.0}, PLACE, 0.05),
     "rotation6d": Kind("r", (6,), "", None, {"": 0.06}, TURN, 0.5),  # rad
     "angle": Kind("a", (), "rad", None, {"rad": 0.06, "deg": 3.4}, TURN),
-    "gripper": Kind("g", (), "", (0.0, 1.0), {}, TURN),  # it closes on things, and never comes to its target
+    "gripper": Kind("g", (), "", (0.0, 1.0), {}, TURN),  # it closes on objects and never reaches its target
     "joint": Kind("J", (), "rad", None, {"rad": 0.03, "deg": 1.7, **LENGTHS}, PLACE, 0.05),
     "scalar": Kind("u"),
 }
-RELATIVE_KINDS = ("position", "joint")  # of which the steps of a chunk may be relative to the present
+RELATIVE_KINDS = ("position", "joint")  # kinds whose chunks may be relative to the present
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Some numbers that belong together."""
+    """A named group of numbers of one kind."""
 
     name: str
     kind: str
-    size: int = 0  # 0: the kind's own, or 1
-    unit: str = ""  # empty: the kind's own
-    limits: tuple[Limit, Limit] | None = None  # least and greatest
+    size: int = 0  # 0: the kind's size, or 1
+    unit: str = ""  # empty: the kind's unit
+    limits: tuple[Limit, Limit] | None = None  # lower and upper
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, tuple(KINDS))
@@ -100,10 +99,10 @@ class Feature:
 
 @dataclass(frozen=True)
 class Body:
-    """The features of proprioception or of an action, laid side by side."""
+    """The features of proprioception or of an action, in the order of their columns."""
 
     features: tuple[Feature, ...]
-    changes: bool = False  # whether they are changes (delta) rather than values
+    changes: bool = False  # True for delta actions
 
     def __post_init__(self) -> None:
         names = [feature.name for feature in self.features]
@@ -113,7 +112,7 @@ class Body:
 
     @cached_property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The number of columns."""
         return sum(feature.size for feature in self.features)
 
     @cached_property
@@ -123,7 +122,7 @@ class Body:
 
     @cached_property
     def spans(self) -> tuple[tuple[Feature, slice], ...]:
-        """Each feature with its columns."""
+        """Each feature with its columns, in order."""
         found, at = [], 0
         for feature in self.features:
             found.append((feature, slice(at, at + feature.size)))
@@ -132,7 +131,7 @@ class Body:
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """A name for each number; `recap init` infers kinds from it, and takes several joints one by one."""
+        """One name per number. `recap init` infers features from these names, one feature for each joint."""
         found: list[str] = []
         for feature in self.features:
             stem = feature.name.removesuffix(".position").removesuffix(".rotation")
@@ -145,23 +144,23 @@ class Body:
         return tuple(found)
 
     def columns(self, name: str) -> slice:
-        """Of a feature by name."""
+        """The columns of a feature by name."""
         found = {feature.name: at for feature, at in self.spans}
         return found[one_of("feature", name, tuple(found))]
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
-        """Where each 3-D position begins: the tools."""
+        """The first column of each 3-D position, that is, of each tool."""
         return tuple(at.start for f, at in self.spans if f.kind == "position" and f.size == 3)
 
     @cached_property
     def is_planar(self) -> bool:
-        """Whether its positions are in a plane, and no other number of it turns or is mirrored."""
+        """True if it has 2-D positions and otherwise only grippers and scalars, which no rotation changes."""
         kinds = {(f.kind, f.size if f.kind == "position" else 0) for f in self.features}
         return ("position", 2) in kinds and kinds <= {("position", 2), ("gripper", 0), ("scalar", 0)}
 
     def into(self, frame: F64, values: F64) -> F64:
-        """Rows (..., size) of the world expressed in a frame (3,) or (7,); what does not move stays."""
+        """World rows (..., size) expressed in a frame (3,) or (7,); kinds without a pose do not change."""
         return self._moved(frame, values, inverse=True)
 
     def out_of(self, frame: F64, values: F64) -> F64:
@@ -180,7 +179,7 @@ class Body:
                 elif feature.kind == "rotation6d":
                     for axis in (at.start, at.start + 3):
                         out[..., axis : axis + 2] = move(turning, out[..., axis : axis + 2])
-                elif feature.kind == "angle":  # a heading in the plane
+                elif feature.kind == "angle":  # a heading in the plane turns with the frame
                     out[..., at] += -frame[2] if inverse else frame[2]
             return out
         turn = quaternion_to_matrix(frame[3:])
@@ -195,7 +194,7 @@ class Body:
         return out
 
     def origin(self, now: F32) -> F32:
-        """What is subtracted to make rows relative to `now` (..., size): positions and joints."""
+        """The values to subtract to make rows relative to `now` (..., size): positions and joints, else 0."""
         out = np.zeros_like(now, np.float32)
         for feature, at in () if self.changes else self.spans:
             if feature.kind in RELATIVE_KINDS:
@@ -203,10 +202,10 @@ class Body:
         return out
 
     def project(self, values: F32, base: F32) -> F32:
-        """The nearest valid rows (H, size): rotations are rotations, grippers within limits.
+        """The nearest valid rows (H, size): orthonormal rotations, grippers within limits.
 
         Args:
-            base: (H, size), used where a rotation is degenerate.
+            base: (H, size), its rotation replaces a degenerate one.
         """
         out = np.array(values, np.float32)
         for feature, at in self.spans:
@@ -218,7 +217,7 @@ class Body:
 
     @cached_property
     def bounds(self) -> tuple[F64, F64]:
-        """The least and the greatest value of each number."""
+        """The lower and upper limit of each number."""
         low, high = np.full(self.size, -math.inf), np.full(self.size, math.inf)
         for feature, at in self.spans:
             if feature.limits is not None:
@@ -233,7 +232,7 @@ _KIND_OF |= {"g": "gripper", "J": "joint", "a": "angle"}
 
 @lru_cache(maxsize=256)
 def body_of(letters: str) -> Body:
-    """The body that letters describe, for terms, which know letters alone."""
+    """The body that letters describe; terms of a descriptor know only letters."""
     parts = _PARTS.findall(letters)
     return Body(
         tuple(
@@ -251,7 +250,7 @@ ARM = "XYZ" + "r" * 6 + "g"  # the letters of an arm in tool space
 
 
 def arm_features(name: str) -> tuple[Feature, ...]:
-    """An arm in tool space: 10 numbers."""
+    """The features of an arm in tool space: 10 numbers."""
     return (
         Feature(f"{name}.position", "position", 3, "m"),
         Feature(f"{name}.rotation", "rotation6d"),

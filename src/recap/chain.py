@@ -1,4 +1,4 @@
-"""The joints that move the tips of a robot: forward by MuJoCo, inverse by damped least squares."""
+"""Forward kinematics by MuJoCo and inverse kinematics by damped least squares."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from recap.errors import InputError, cause
 from recap.robot_model import read_model
 from recap.types import F64
 
-ROTATION_WEIGHT = 0.02  # m a rad: an arm that cannot reach both keeps the position
-DAMPING = 1e-7  # m², besides what grows with the error
+ROTATION_WEIGHT = 0.02  # m per rad: if both cannot be reached, position has priority
+DAMPING = 1e-7  # m², added to a damping that grows with the error
 N_ITERATIONS = 60
-NEAR = (1e-5, 2e-5)  # m and rad at which a target is reached
-STALLED, N_STALLED = 1e-3, 4  # share of the error that iterations take away, or it stops after so many
-N_PULLED = 10  # iterations that draw to the rest posture,
-PULL = 0.1  # each by this share of the way
-SINGULAR = 1e-3  # directions that are weaker than so much of the strongest are free
-NAME = "kinematics.name"  # the code of an error
+NEAR = (1e-5, 2e-5)  # m and rad: errors below these count as reached
+STALLED, N_STALLED = 1e-3, 4  # stop after so many iterations that reduce the error by less than this share
+N_PULLED = 10  # iterations that also pull joints towards the rest posture,
+PULL = 0.1  # each by this share of the distance
+SINGULAR = 1e-3  # singular values below this share of the largest count as 0
+NAME = "kinematics.name"  # error code
 MASSLESS = '<compiler fusestatic="false" boundmass="1" boundinertia="1"/>'
 
 
 class Chain:
-    """The joints that move some tips of a model; joints are in rad and m.
+    """The joints that move one or more tips of a model; joints are in rad and m.
 
     Args:
         model: the text of a URDF or MJCF.
-        tips: links, bodies or sites.
-        joints: by name, in the order of the numbers; none: those between the base and the tips.
-        turns: of each tip, whether its rotation matters.
+        tips: names of links, bodies or sites.
+        joints: names in the order of the numbers; empty: the joints between the base and the tips.
+        turns: for each tip, whether its rotation matters.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Chain:
         self._turns = list(turns) or [True] * len(tips)
 
     def _tip(self, name: str) -> tuple[bool, int, int]:
-        """Whether it is a site, its number, and the body that it moves with."""
+        """Whether the tip is a site, its id, and the id of its body."""
         kind = self._mj.mjtObj
         site = self._mj.mj_name2id(self._model, kind.mjOBJ_SITE, name)
         if site >= 0:
@@ -77,7 +77,7 @@ class Chain:
         return False, body, body
 
     def _between(self, body: int) -> list[int]:
-        """The joints that move a body, from the base on."""
+        """The joints between the base and a body, base first."""
         found: list[int] = []
         while body > 0:
             first, n = self._model.body_jntadr[body], self._model.body_jntnum[body]
@@ -86,7 +86,7 @@ class Chain:
         return found
 
     def poses(self, joints: F64) -> tuple[F64, F64]:
-        """Tips (k, 3) and (k, 3, 3) for joints (n,)."""
+        """Positions (k, 3) and rotations (k, 3, 3) of the tips for joints (n,)."""
         self._data.qpos[self._q] = joints
         self._mj.mj_kinematics(self._model, self._data)
         sites, bodies = (self._data.site_xpos, self._data.site_xmat), (self._data.xpos, self._data.xmat)
@@ -97,11 +97,11 @@ class Chain:
     def solve(
         self, joints: F64, positions: F64, rotations: F64, rest: F64 | None = None
     ) -> tuple[F64, float, float]:
-        """The joints (n,) whose tips are nearest to (k, 3) and (k, 3, 3), and the errors in m and rad.
+        """Joints (n,) that bring the tips nearest to (k, 3) and (k, 3, 3), and the errors in m and rad.
 
         Args:
-            joints: where to begin: of several postures, the one near it is found.
-            rest: a posture (n,) that joints without influence on the tips are drawn to.
+            joints: the starting point; of several solutions, one near it is found.
+            rest: a posture (n,); motion that does not move the tips is pulled towards it.
         """
         now = np.clip(joints, self.low, self.high)
         best, least, errors, stalled = now, math.inf, (math.inf, math.inf), 0
@@ -110,7 +110,7 @@ class Chain:
             error = np.concatenate([shift, ROTATION_WEIGHT * turn], axis=1).ravel()
             size = float(error @ error)
             pulled = rest is not None and number < N_PULLED
-            # Out of reach it comes nearer ever more slowly; a single step may also overshoot.
+            # Out of reach, the error shrinks ever more slowly. A single step may also overshoot.
             stalled = stalled + 1 if size > (1 - STALLED) * least else 0
             if pulled or size < least:
                 lengths = (float(np.linalg.norm(e, axis=1).max()) for e in (shift, turn))
@@ -122,7 +122,7 @@ class Chain:
         return best, *errors
 
     def _error(self, joints: F64, positions: F64, rotations: F64) -> tuple[F64, F64]:
-        """What is missing: shifts (k, 3) and turns (k, 3) in the frame of the model."""
+        """The remaining translations (k, 3) and rotation vectors (k, 3), in the frame of the model."""
         there, axes = self.poses(joints)
         turns = np.zeros((len(there), 3))
         quaternion = np.zeros(4)
@@ -132,7 +132,7 @@ class Chain:
         return positions - there, turns
 
     def _step(self, now: F64, error: F64, size: float, rest: F64 | None) -> F64:
-        """Damped least squares; a joint that is at its limit and pushes against it is left out."""
+        """One step of damped least squares; joints that push against their limits are left out."""
         jacobian = self._jacobians()
         free = np.ones(len(now), bool)
         change: F64 = np.zeros(len(now))
@@ -152,7 +152,7 @@ class Chain:
         return np.where(free, change, 0.0)
 
     def _jacobians(self) -> F64:
-        """Of the weighed error: (6 k, n)."""
+        """The Jacobian of the weighted error: (6 k, n)."""
         self._mj.mj_comPos(self._model, self._data)
         rows = []
         for (is_site, number, _), turns in zip(self._tips, self._turns, strict=True):
@@ -163,7 +163,7 @@ class Chain:
 
 
 def _null_space(jacobian: F64) -> F64:
-    """What moves joints and no tip: (n, n)."""
+    """The projection onto joint motion that moves no tip: (n, n)."""
     _, strengths, rows = np.linalg.svd(jacobian)
     rows = rows[: len(strengths)][strengths > SINGULAR * strengths.max(initial=0.0)]
     return np.asarray(np.eye(jacobian.shape[1]) - rows.T @ rows)

@@ -1,4 +1,4 @@
-"""What does not belong together is refused before anything moves: pool and robot, policy and retrieval."""
+"""Checks before the robot moves that pool and robot fit, and policy and retrieval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> None:
-    """Demonstrations of another robot are refused by the feature that differs."""
+    """Refuse demonstrations of another robot; the error names the feature that differs."""
     described = getattr(view, "robot", None)
     first = view.episode(view.episode_ids[0])
     widths = first.actions.shape[1], first.proprio.shape[1]
@@ -30,8 +30,8 @@ def refuse_other_robot(robot: RobotSpec, view: PoolView, what: str = "pool") -> 
         raise InputError(f"the {what} does not fit robot '{robot.name}': {why}", code="robot.mismatch")
 
 
-def joints_of_others(robot: RobotSpec, embodiments: Collection[str]) -> str:
-    """What a person should know who compares the joints of these arms; empty where they are one, or tools."""
+def foreign_joints_warning(robot: RobotSpec, embodiments: Collection[str]) -> str:
+    """A warning if joints of different arms are compared, else an empty string."""
     if len(set(embodiments)) < 2 or not any(feature.kind == "joint" for feature in robot.proprio):
         return ""
     names = " and ".join(f"'{name}'" for name in sorted(set(embodiments)))
@@ -42,7 +42,7 @@ def joints_of_others(robot: RobotSpec, embodiments: Collection[str]) -> str:
 
 
 def check_retriever(policy: TrainedPolicy, retriever: Retriever) -> None:
-    """Refuse a retrieval that describes or weighs otherwise than the policy was trained with."""
+    """Refuse a retrieval with other features, weights or scales than the policy was trained with."""
     stamp, config = policy.stamp, retriever.config
     if retriever.describer.fingerprint != stamp.describer or config.metric_fingerprint != stamp.config:
         raise InputError(

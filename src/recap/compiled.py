@@ -1,4 +1,4 @@
-"""numba with types: compiled once, cached on disk beside the module."""
+"""Typed decorators for numba; compiled functions are cached on disk next to their module."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TypeVar
 
 try:
     import numba
-except ModuleNotFoundError:  # the base install has none
+except ModuleNotFoundError:  # the base install does not include it
     numba = None
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """Compile to machine code at the first call; the plain function stays at `.py_func`.
+    """Compile to machine code at the first call; `.py_func` is the plain function.
 
-    Without numba the call is refused, not the import.
+    Without numba, the import works and the call raises ModuleNotFoundError.
     """
     if numba is None:
 
@@ -28,10 +28,10 @@ def compiled(function: F) -> F:
 
 
 def compiled_or(plain: F) -> Callable[[F], F]:
-    """As `compiled`, but sums may be taken in another order, so that loops over them vectorise.
+    """Like `compiled`, but the order of additions may change, so that sums can be vectorised.
 
     Args:
-        plain: does the same by numpy where numba is not installed, several times slower.
+        plain: the same in numpy, several times slower; used if numba is not installed.
     """
 
     def compile_it(function: F) -> F:

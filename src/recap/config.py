@@ -1,4 +1,4 @@
-"""One reader and one writer of configurations: frozen dataclasses from JSON, YAML and `key=value`."""
+"""Reads and writes configurations: frozen dataclasses from JSON, YAML and `key=value`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], values: object, what: str, complete: bool = False) -> T:
-    """A dataclass from plain values; unknown keys and values of another type are refused by name.
+    """A dataclass from plain values; an error names an unknown key or a value of the wrong type.
 
     Args:
         kind: a dataclass; its fields may be dataclasses, tuples, mappings and literals.
-        what: names the source in an error, such as "robot.yaml".
-        complete: every key must be there, as in what was written by `plain`.
+        what: the source in error messages, such as "robot.yaml".
+        complete: require every key, as `plain` writes them.
     """
     if not isinstance(values, dict):
         raise InputError(f"{what} is missing, or holds no settings")
@@ -38,16 +38,16 @@ def read(kind: type[T], values: object, what: str, complete: bool = False) -> T:
 
 
 def _as_it_is(kind: type[Any], value: Any) -> Any:
-    """A part that its owner has read already."""
+    """Accept a nested value that was already converted to its dataclass."""
     if isinstance(value, kind):
         return value
     raise NotImplementedError
 
 
 def plain(value: Any) -> Any:
-    """The inverse of `read`: dicts, lists, numbers and text only."""
+    """The inverse of `read`: only dicts, lists, numbers and strings."""
     if is_dataclass(value) and not isinstance(value, type):
-        # By field: msgspec leaves a default out of what it has read.
+        # Field by field, because msgspec omits the defaults of objects that it has read.
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
@@ -67,12 +67,12 @@ def load_file(path: Path) -> Any:
         import yaml
 
         return yaml.safe_load(text)
-    except Exception as error:  # yaml has many
+    except Exception as error:  # yaml raises many types
         raise InputError(f"{path} cannot be read ({cause(error)})") from None
 
 
 def save_file(path: Path, value: object) -> None:
-    """Write a configuration as YAML, or as JSON by its suffix."""
+    """Write a configuration as JSON if the suffix is .json, else as YAML."""
     if path.suffix.lower() == ".json":
         text = json.dumps(plain(value), indent=1) + "\n"
     else:
@@ -84,7 +84,7 @@ def save_file(path: Path, value: object) -> None:
 
 
 def with_changes(config: T, changes: Sequence[str]) -> T:
-    """The config with `key.inner=value` applied, all at once: it is checked when the last one is in place."""
+    """The config with all changes `key.inner=value` applied at once, so that only the result is validated."""
     nested: dict[str, Any] = {}
     for change in changes:
         key, sign, value = change.partition("=")
@@ -119,7 +119,7 @@ def _changed(config: Any, changes: Mapping[str, Any], prefix: str) -> Any:
 
 
 def _parsed(key: str, kind: Any, text: str) -> Any:
-    """Text as a field of that type has it."""
+    """Parse text as a value of that type."""
     options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if any(is_dataclass(option) for option in options):
         raise InputError(f"setting '{key}' has parts: give {key}.NAME=value")
@@ -132,7 +132,7 @@ def _parsed(key: str, kind: Any, text: str) -> Any:
     elif base is bool:
         value = text.lower()
     try:
-        # A part that is of one of several kinds has its kind's defaults.
+        # A nested config with several kinds is given by the name of a kind, and has that kind's defaults.
         found = msgspec.convert(value, base, strict=False, dec_hook=lambda kind, name: kind.named(name))
     except msgspec.ValidationError as error:
         message = str(error).partition(" - at")[0]
@@ -144,7 +144,7 @@ def _parsed(key: str, kind: Any, text: str) -> Any:
 
 
 def _check_keys(kind: Any, values: object, what: str, prefix: str, complete: bool) -> None:
-    """msgspec passes over keys that a dataclass does not have: a misspelt one must not be lost."""
+    """Refuse unknown keys, such as misspelt ones; msgspec would ignore them."""
     if get_origin(kind) in (Union, UnionType):
         inner = [option for option in get_args(kind) if is_dataclass(option)]
         if len(inner) == 1:

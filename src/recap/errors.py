@@ -1,4 +1,4 @@
-"""One small exception tree; every message says what, why and what to do."""
+"""The exceptions; every message says what failed, why, and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "WireError",
     "cause",
     "did_you_mean",
-    "of_the_system",
+    "explain_os_error",
     "one_of",
 ]
 
@@ -41,25 +41,25 @@ REMEDIES = {
 
 
 class DatasetError(RecapError):
-    """A dataset on disk is missing, damaged or of another kind than expected."""
+    """A dataset on disk is missing, damaged or of an unexpected kind."""
 
     code = "dataset"
 
 
 class RunDirectoryError(RecapError):
-    """An output directory is in use, or holds something else."""
+    """An output directory is in use, or does not hold a matching run."""
 
     code = "run-directory"
 
 
 def cause(error: BaseException, most: int = 200) -> str:
-    """What went wrong in another library, on one line."""
+    """The message of another library's error, on one line."""
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-def of_the_system(error: OSError) -> tuple[str, str]:
-    """What the system says, and what to do about it; nothing where that is not known."""
-    told = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives its number in the text alone
-    number = int(told[1]) if told else error.errno
-    what = os.strerror(int(told[1])) if told else error.strerror or str(error)
+def explain_os_error(error: OSError) -> tuple[str, str]:
+    """The operating system's message, and a remedy, which is empty if none is known."""
+    match = re.search(r"\(os error (\d+)\)", str(error))  # Lance gives the errno only in the text
+    number = int(match[1]) if match else error.errno
+    what = os.strerror(int(match[1])) if match else error.strerror or str(error)
     return what, REMEDIES.get(number or 0, "")

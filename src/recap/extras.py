@@ -1,4 +1,4 @@
-"""Which extra of this distribution brings a package that is not installed."""
+"""Finds the extra of this distribution that installs a missing package."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 from recap.errors import InputError
 
 DISTRIBUTION = "recap-robot"
-NAMED_OTHERWISE = {"cv2": "opencv-python"}  # module -> what it is installed as
+NAMED_OTHERWISE = {"cv2": "opencv-python"}  # module -> distribution
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings a module, with the fewest others; None where none does."""
+    """The smallest extra that installs a module, or None."""
     top = module.partition(".")[0]
     name = NAMED_OTHERWISE.get(top, top).replace("_", "-").lower()
     extras = _extras()
@@ -25,7 +25,7 @@ def extra_of(module: str) -> str | None:
 
 
 def require_extra(extra: str, what: str) -> None:
-    """Refuse in one line where a package of an extra is not installed."""
+    """Raise an InputError of one line if a package of an extra is not installed."""
     lacking = [name for name in _packages(extra) if not _installed(name)]
     if lacking:
         shown = ", ".join(lacking)
@@ -36,7 +36,7 @@ def require_extra(extra: str, what: str) -> None:
 
 
 def load_torch() -> None:
-    """Import it; Ctrl-C waits meanwhile: compiled code that is being loaded would abort the process."""
+    """Import torch and defer Ctrl-C meanwhile, which can abort the process while compiled code is loading."""
     stopped: list[int] = []
     can = threading.current_thread() is threading.main_thread()
     is_ours = can and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -52,7 +52,7 @@ def load_torch() -> None:
 
 
 def _packages(extra: str) -> Iterator[str]:
-    """Those of an extra and of the extras that it includes."""
+    """The packages of an extra and of the extras that it includes."""
     for name in _extras().get(extra, []):
         inner = re.fullmatch(rf"{DISTRIBUTION}\[([\w,-]+)\]", name)
         if inner is None:
@@ -63,7 +63,7 @@ def _packages(extra: str) -> Iterator[str]:
 
 
 def _extras() -> dict[str, list[str]]:
-    """Extra -> its packages, and the extras that it includes as `recap-robot[name]`."""
+    """Extra -> its packages; an included extra is listed as `recap-robot[name]`."""
     try:
         needed = requires(DISTRIBUTION) or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The progress gate of a robot, by the kinds of its features."""
+"""Builds the progress gate of a robot from the kinds of its features."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from recap_client.gate import Gate
 
 
 def gate_of(robot: RobotSpec, tolerance: Mapping[str, float] | None = None, patience: int = PATIENCE) -> Gate:
-    """What of an action is waited for: features with a tolerance that proprioception measures.
+    """A gate that waits for the features that have a tolerance and are measured by proprioception.
 
     Args:
-        tolerance: feature -> other than the description's, or its kind's.
+        tolerance: feature -> tolerance, which replaces that of the description or of the kind.
     """
     if robot.action_mode == "delta":
         raise InputError(
@@ -51,8 +51,8 @@ def gate_of(robot: RobotSpec, tolerance: Mapping[str, float] | None = None, pati
     return Gate(tuple(parts), tuple(robot.measured.tolist()), patience)
 
 
-def gate_said(robot: RobotSpec, config: AgentConfig) -> dict[str, Any] | None:
-    """For a server's metadata: the robot's side, which observes every step, waits by it; None: it cannot."""
+def gate_metadata(robot: RobotSpec, config: AgentConfig) -> dict[str, Any] | None:
+    """The gate for a server's metadata, since the client does the waiting; None if there can be no gate."""
     try:
         return gate_of(robot, config.gate_tolerance, config.gate_patience).plain(config.gate)
     except InputError:

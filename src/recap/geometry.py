@@ -1,4 +1,4 @@
-"""Poses in the plane: a pose is (x, y, theta), in any unit of length and radians."""
+"""Poses in the plane: (x, y, theta), in any unit of length, and radians."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from recap.types import F64
 
 
 def wrap_angle(angle: float, period: float = 2 * math.pi) -> float:
-    """The equal angle in [-period/2, period/2)."""
+    """The equivalent angle in [-period/2, period/2)."""
     return (angle + period / 2) % period - period / 2
 
 
 def rotation(theta: float) -> F64:
-    """The 2x2 matrix that turns by theta."""
+    """The 2x2 rotation matrix of theta."""
     c, s = math.cos(theta), math.sin(theta)
     return np.array([[c, -s], [s, c]])
 
@@ -40,14 +40,14 @@ def out_of_frame(frame: F64, points: F64) -> F64:
 
 
 def _paired(x: F64, y: F64) -> F64:
-    """(..., 2); stacking by numpy costs ten times as much for a few points."""
+    """Stack to (..., 2); np.stack takes ten times as long for a few points."""
     out = np.empty((*np.shape(x), 2))
     out[..., 0], out[..., 1] = x, y
     return out
 
 
 def canonical_poses(poses: F64, goal: F64, symmetry: int) -> F64:
-    """Poses (..., 3) with the angle, among those that look alike, that is nearest to the goal's."""
+    """Poses (..., 3), each with the symmetric angle that is nearest to the goal's angle."""
     period = 2 * math.pi / symmetry
     turn = (poses[..., 2] - goal[..., 2] + period / 2) % period - period / 2
     out = np.array(poses, np.float64)

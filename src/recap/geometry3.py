@@ -1,7 +1,7 @@
-"""Poses in space: xyz + quaternion (w first) to and from xyz + 6-D rotation (+ gripper), 10 numbers an arm.
+"""Poses in space: xyz + quaternion (w first) to and from xyz + 6-D rotation (+ gripper), 10 numbers per arm.
 
-The 6-D rotation is the first two columns of the rotation matrix, one after the other. Unlike a quaternion it
-has one value for one rotation and no jumps, so that distances and averages of it mean something.
+The 6-D rotation is the first two columns of the rotation matrix, one after the other. Unlike a quaternion, it
+is unique for each rotation and continuous, so that distances and averages are meaningful.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from recap.types import F64
 
 ARM_DIM = 10  # xyz, 6-D rotation, gripper
-ROTATION = slice(3, 9)  # of an arm's ten numbers
+ROTATION = slice(3, 9)  # columns of an arm's ten numbers
 GRIPPER = 9
 
 
 def quaternion_to_matrix(quaternion: NDArray[Any]) -> F64:
-    """(..., 4) quaternions, w first and of any length but 0, as (..., 3, 3) rotation matrices."""
+    """(..., 4) quaternions, w first, of any length except 0, as (..., 3, 3) rotation matrices."""
     q = np.asarray(quaternion, dtype=np.float64)
     if q.shape[-1:] != (4,):
         raise ValueError(f"a quaternion has 4 numbers, not {q.shape[-1] if q.ndim else 0}")
     largest = np.abs(q).max(axis=-1, keepdims=True)
     if (largest == 0).any():
         raise ValueError("a quaternion of zeros is no rotation")
-    q = q / largest  # so that tiny and huge ones neither vanish nor overflow when squared
+    q = q / largest  # so that squares neither underflow nor overflow
     w, x, y, z = np.moveaxis(q / np.linalg.norm(q, axis=-1, keepdims=True), -1, 0)
     rows = [
         [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
@@ -42,7 +42,7 @@ def matrix_to_quaternion(matrix: NDArray[Any]) -> F64:
     a, b, c = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     d01, d02, d12 = m[..., 1, 0] - m[..., 0, 1], m[..., 0, 2] - m[..., 2, 0], m[..., 2, 1] - m[..., 1, 2]
     s01, s02, s12 = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
-    # Four ways to write 4 q q_i, one for each i; the longest is the one without loss of precision.
+    # Each row is 4 q q_i for one i, so all four point along q. The longest is the most precise.
     rows = [
         [1 + a + b + c, d12, d02, d01],
         [d12, 1 + a - b - c, s01, s02],
@@ -65,7 +65,7 @@ def matrix_to_rotation6(matrix: NDArray[Any]) -> F64:
 
 
 def rotation6_to_matrix(rotation6: NDArray[Any]) -> F64:
-    """The rotation nearest in the sense of Gram and Schmidt; two vectors along one line are refused."""
+    """The rotation by Gram-Schmidt: (..., 3, 3); raises ValueError if the two vectors are parallel."""
     r = np.asarray(rotation6, dtype=np.float64)
     if r.shape[-1:] != (6,):
         raise ValueError(f"a 6-D rotation has 6 numbers, not {r.shape[-1] if r.ndim else 0}")
@@ -76,12 +76,12 @@ def rotation6_to_matrix(rotation6: NDArray[Any]) -> F64:
 
 
 def quaternion_to_rotation6(quaternion: NDArray[Any]) -> F64:
-    """(..., 4) quaternions, w first, as (..., 6); q and -q give the same."""
+    """(..., 4) quaternions, w first, as (..., 6); q and -q give the same result."""
     return matrix_to_rotation6(quaternion_to_matrix(quaternion))
 
 
 def rotation6_error(rotation6: NDArray[Any]) -> F64:
-    """How far (..., 6) numbers are from two unit vectors at a right angle; 0 for a rotation."""
+    """How far (..., 6) numbers are from two orthonormal vectors; 0 for a rotation."""
     a, b = np.asarray(rotation6[..., :3], np.float64), np.asarray(rotation6[..., 3:6], np.float64)
     lengths = np.abs(np.stack([np.linalg.norm(a, axis=-1), np.linalg.norm(b, axis=-1)]) - 1).max(axis=0)
     error: F64 = np.maximum(lengths, np.abs((a * b).sum(axis=-1)))
@@ -124,7 +124,7 @@ def decode_arms(values: NDArray[Any]) -> tuple[F64, F64, F64, F64]:
 
 
 def orthonormal6(rotations: NDArray[Any], base: NDArray[Any]) -> F64:
-    """(H, 6) as two unit vectors at a right angle; of the base where the two lie along one line."""
+    """(H, 6) made orthonormal; where the two vectors are parallel, those of the base are used."""
     flat = np.linalg.norm(np.cross(rotations[:, :3], rotations[:, 3:]), axis=1) < 1e-3
     r = np.where(flat[:, None], base, rotations).astype(np.float64)
     first = r[:, :3] / np.linalg.norm(r[:, :3], axis=1, keepdims=True)
@@ -133,28 +133,28 @@ def orthonormal6(rotations: NDArray[Any], base: NDArray[Any]) -> F64:
 
 
 def arm_starts(values: NDArray[Any]) -> tuple[int, ...]:
-    """Where the arms begin in (t, 10) or (t, 20) numbers that hold poses; () for anything else."""
+    """The first column of each arm if (t, 10) or (t, 20) numbers are tool poses; () for anything else."""
     if values.ndim != 2 or values.shape[1] not in (ARM_DIM, 2 * ARM_DIM) or not len(values):
         return ()
     starts = tuple(range(0, values.shape[1], ARM_DIM))
-    # Ten joint angles are ten numbers too, but hardly ever nearly two unit vectors at a right angle.
+    # Ten joint angles are ten numbers too, but columns 3 to 8 are hardly ever nearly orthonormal.
     if all(np.median(rotation6_error(values[:, start + 3 : start + 9])) < 0.25 for start in starts):
         return starts
     return ()
 
 
 def quaternion_start(values: NDArray[Any]) -> int | None:
-    """Where four columns of (t, d) numbers look like a turning quaternion, in whichever order; else None."""
+    """The first of four columns of (t, d) that look like a varying quaternion in either order, or None."""
     for start in range(min(values.shape[1], 256) - 3):
         block = np.asarray(values[:, start : start + 4], np.float64)
         unit = len(block) and np.abs(np.linalg.norm(block, axis=1) - 1).max() < 1e-3
-        if unit and (np.ptp(block, axis=0) > 1e-6).sum() >= 2:  # an idle joint at 1 is none
+        if unit and (np.ptp(block, axis=0) > 1e-6).sum() >= 2:  # a constant joint at 1 is no quaternion
             return start
     return None
 
 
 def canonical_poses3(poses: NDArray[Any], reference: NDArray[Any], symmetry: int) -> F64:
-    """Poses (..., 7) turned about their own z axis to the look-alike nearest to `reference`."""
+    """Poses (..., 7) replaced by their equivalents under symmetry about z that are nearest to `reference`."""
     out = np.array(poses, np.float64)
     half = np.pi * np.arange(symmetry) / symmetry
     spins = np.stack([np.cos(half), 0 * half, 0 * half, np.sin(half)], axis=-1)  # (k, 4) about z
@@ -165,7 +165,7 @@ def canonical_poses3(poses: NDArray[Any], reference: NDArray[Any], symmetry: int
 
 
 def turn_poses(poses: NDArray[Any], turns: NDArray[Any]) -> F64:
-    """Poses (..., 7) turned on the spot by rotation vectors (..., 3), rad, about the axes of the world."""
+    """Poses (..., 7) rotated in place by rotation vectors (..., 3), rad, in the world frame."""
     half = np.linalg.norm(turns, axis=-1, keepdims=True) / 2
     spin = np.concatenate([np.cos(half), np.sinc(half / np.pi) * np.asarray(turns, np.float64) / 2], axis=-1)
     out = np.array(poses, np.float64)
@@ -197,7 +197,7 @@ def _unit(vectors: F64) -> F64:
 
 
 def without_jumps(quaternions: NDArray[Any]) -> F64:
-    """The same rotations (t, 4), each of the sign that is nearer to the one before: q and -q are one."""
+    """The same rotations (t, 4) with continuous signs; q and -q are the same rotation."""
     wide = quaternions.astype(np.float64)
     signs = np.where((wide[1:] * wide[:-1]).sum(axis=1) < 0, -1.0, 1.0)
     return wide * np.cumprod([1.0, *signs])[:, None]

@@ -1,6 +1,6 @@
-"""A robot with a kinematic model sends and takes joints; pools, retrieval and policies have its tools.
+"""Conversion between joints and tool space, for a robot with a kinematic model.
 
-`JointSpace` stands between the two.
+The robot sends and takes joints; pools, retrieval and policies use tool poses. `JointSpace` converts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recap.types import F32, F64, Episode
 
 @dataclass(frozen=True)
 class Reach:
-    """How well a chunk of targets was met: one number a target."""
+    """How well the joints reach a chunk of targets: one number per target."""
 
     error_mm: F64  # (H,)
     error_deg: F64  # (H,)
@@ -31,7 +31,7 @@ class Reach:
     limited: NDArray[np.bool_]  # (H,) slowed down
 
     def summary(self) -> dict[str, float | int]:
-        """The worst, for a reply."""
+        """The largest errors and the number of unreachable targets, for a server's reply."""
         return {
             "error_mm": float(self.error_mm.max(initial=0.0)),
             "error_deg": float(self.error_deg.max(initial=0.0)),
@@ -40,7 +40,7 @@ class Reach:
 
 
 class _Layout:
-    """Which of a robot's numbers are joints, and where the others are in tool space."""
+    """The columns of the joints that a robot sends, and of its other numbers, sent and in tool space."""
 
     def __init__(self, body: Body, kinematics: Kinematics, chain: Chain) -> None:
         self.body = body
@@ -62,9 +62,9 @@ class _Layout:
         order += [feature.name for feature in others if feature.name not in order]
         closed, opened = kinematics.gripper
         scale = np.where(chain.hinges, math.pi / 180 if kinematics.units == "deg" else 1.0, 1.0)
-        self.scale: F64 = scale  # (n,) rad, or m, a unit that is sent
+        self.scale: F64 = scale  # (n,) rad or m per unit that is sent
         self.features: list[Feature] = []
-        self.others: list[tuple[slice, slice, float, float]] = []  # sent, in tool space, offset and scale
+        self.others: list[tuple[slice, slice, float, float]] = []  # (sent, in tool space, offset, scale)
         columns: dict[str, int] = {}
         at = 0
         for name in order:
@@ -88,7 +88,7 @@ class _Layout:
         self.joints = np.array([columns[name] for name in chain.names])
 
     def holds_joints(self, values: NDArray[Any]) -> bool:
-        """Whether rows (t, d) are joints as the robot sends them, and no tool poses."""
+        """True if rows (t, d) are joints as the robot sends them, rather than tool poses."""
         if values.shape[1] != self.size:
             return False
         turning = [at for at in self.rotations if at is not None]
@@ -97,10 +97,10 @@ class _Layout:
 
 
 class JointSpace:
-    """What a robot with a kinematic model sends and takes, and what it is in tool space.
+    """Converts what a robot with a kinematic model sends and takes, to and from tool space.
 
     Args:
-        robot: its description, in tool space.
+        robot: the description in tool space.
     """
 
     def __init__(self, robot: RobotSpec) -> None:
@@ -122,7 +122,7 @@ class JointSpace:
         if k.rest and len(k.rest) != len(scale):
             raise InputError(f"kinematics.rest has {len(k.rest)} numbers: give one for {self.chain.names}")
         self._rest = np.array(k.rest) * scale if k.rest else None
-        steps = k.max_speed / robot.control_hz / scale  # in the unit that is sent
+        steps = k.max_speed / robot.control_hz / scale  # per control period, in the unit that is sent
         self.robot = RobotSpec(
             robot.name,
             robot.control_hz,
@@ -139,7 +139,7 @@ class JointSpace:
 
     @property
     def rest(self) -> F32:
-        """What a robot sends that stands at its rest posture, or between its limits."""
+        """What the robot sends in its rest posture, or if it has none, midway between its limits."""
         low, high = (np.where(np.isfinite(end), end, 0.0) for end in (self.chain.low, self.chain.high))
         joints = (low + high) / 2 if self._rest is None else self._rest
         sent = np.zeros(self._state.size)
@@ -147,16 +147,16 @@ class JointSpace:
         return sent.astype(np.float32)
 
     def holds_joints(self, proprio: NDArray[Any]) -> bool:
-        """Whether proprioception (p,) is as the robot sends it."""
+        """True if proprioception (p,) is in joints, as the robot sends it."""
         return self._state.holds_joints(np.atleast_2d(proprio))
 
     def tool(self, sent: NDArray[Any]) -> F32:
-        """Proprioception (p,) of what the robot sends (n,)."""
+        """What the robot sends (n,) as proprioception (p,) in tool space."""
         proprio: F32 = self._forward(np.asarray(sent, np.float64)[None], self._state)[0]
         return proprio
 
     def episode(self, episode: Episode) -> Episode:
-        """A demonstration in joints in tool space; one that is in tool space as it is."""
+        """A demonstration converted to tool space, if it is in joints."""
         state, action = (
             layout.holds_joints(values)
             for layout, values in ((self._state, episode.proprio), (self._action, episode.actions))
@@ -178,7 +178,7 @@ class JointSpace:
         )
 
     def _forward(self, sent: NDArray[Any], layout: _Layout) -> F32:
-        """Rows (t, n) in tool space: (t, p)."""
+        """Rows (t, n) as sent, converted to tool space: (t, p)."""
         out = np.zeros((len(sent), layout.body.size), np.float32)
         turn, shift = self._base
         for row, joints in zip(out, sent[:, layout.joints] * layout.scale, strict=True):
@@ -196,7 +196,7 @@ class JointSpace:
     def _sought(
         self, row: F64, now: F64, layout: _Layout, rest: F64 | None = None
     ) -> tuple[F64, tuple[float, float]]:
-        """The joints (n,) near `now` for tools as a row of tool space has them; errors in mm and degrees."""
+        """Joints (n,) near `now` for the tool poses of a row in tool space; errors in mm and degrees."""
         turn, shift = self._base
         positions = np.array([(row[at] - shift) @ turn for at in layout.positions])
         rotations = np.tile(np.eye(3), (len(positions), 1, 1))
@@ -206,12 +206,12 @@ class JointSpace:
         return found, (1000 * length, math.degrees(angle))
 
     def posture(self, proprio: NDArray[Any]) -> F64:
-        """Joints (n,) of tools as proprioception (p,) in tool space has them, sought from rest."""
+        """Joints (n,) for proprioception (p,) in tool space, solved from the rest posture."""
         rest = np.asarray(self.rest, np.float64)[self._state.joints] * self._state.scale
         return self._sought(np.asarray(proprio, np.float64), rest, self._state)[0]
 
     def can_reach(self, targets: F64, now: F64) -> NDArray[np.bool_]:
-        """Which targets (n, a) are within the tolerance, each sought from the one before, first `now`."""
+        """Which targets (n, a) are within the tolerance; solved in order, the first from joints `now`."""
         return self.follow(targets, now)[1]
 
     def follow(self, targets: F64, now: F64) -> tuple[F64, NDArray[np.bool_]]:
@@ -224,12 +224,12 @@ class JointSpace:
         return joints, found
 
     def command(self, chunk: F64, sent: NDArray[Any]) -> tuple[F64, Reach]:
-        """What to send (H, n) so that the tools go to a chunk of targets (H, a).
+        """The commands (H, n) that move the tools to a chunk of targets (H, a).
 
-        Each target is sought from the joints before it, and no joint moves faster than it may.
+        Each target is solved from the joints before it. The joint speed is limited to max_speed.
 
         Args:
-            sent: what the robot sent last, (n,).
+            sent: the last numbers that the robot sent, (n,).
         """
         layout, k = self._action, self._kinematics
         now = np.asarray(sent, np.float64)[self._state.joints] * self._state.scale
@@ -256,16 +256,16 @@ class JointSpace:
 
 
 def joint_space(robot: RobotSpec | None) -> JointSpace | None:
-    """Of a robot with a kinematic model; None of any other."""
+    """The converter of a robot with a kinematic model, or None without one."""
     return None if robot is None or robot.kinematics is None else JointSpace(robot)
 
 
 def tool_space(robot: RobotSpec | None, known: bool = False) -> Callable[[Episode], Episode] | None:
-    """What brings demonstrations in a robot's joints into tool space; None where it has no kinematic model.
+    """A function that converts demonstrations in joints to tool space; None without a kinematic model.
 
     Args:
-        known: the robot was named for these demonstrations. Else those of another embodiment are refused:
-            joints of two arms look alike, and the wrong model would make wrong poses of them.
+        known: the user named this robot for these demonstrations. Otherwise joints of another embodiment are
+            refused, because the wrong model would give wrong poses.
     """
     space = joint_space(robot)
     if space is None:
@@ -286,7 +286,7 @@ def tool_space(robot: RobotSpec | None, known: bool = False) -> Callable[[Episod
 
 
 def _rotation(rpy: Sequence[float]) -> F64:
-    """Roll, pitch and yaw about the fixed axes x, y, z, as in a URDF: (3, 3)."""
+    """The rotation matrix of roll, pitch and yaw about the fixed axes x, y, z, as in a URDF: (3, 3)."""
     (cr, cp, cy), (sr, sp, sy) = np.cos(rpy), np.sin(rpy)
     return np.array(
         [

@@ -1,4 +1,4 @@
-"""The pictures of what was retrieved as a policy sees them, made when they are first retrieved, and kept."""
+"""A cache of the image latents of retrieved frames, encoded when they are first retrieved."""
 
 from __future__ import annotations
 
@@ -17,60 +17,60 @@ from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 if TYPE_CHECKING:
     from recap.policies.policy import TrainedPolicy
 
-MAX_BYTES = 256 << 20  # of all that is kept: latents are small, pixels are not
+MAX_BYTES = 256 << 20  # of the cache: latents are small, but some policies use pixels
 Key: TypeAlias = tuple[FrameRef, int, int, str, str]  # match, its content, offset, encoder/camera, alignment
 
 
 class RetrievedLatents:
-    """Latents by frame, offset, encoder and alignment; what was used longest ago is forgotten first."""
+    """Latents by frame, offset, encoder and alignment; the least recently used are evicted first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, F32] = OrderedDict()
+        self._cache: OrderedDict[Key, F32] = OrderedDict()
 
     def forget(self) -> None:
-        self._kept.clear()
+        self._cache.clear()
 
-    def show(
-        self, policy: TrainedPolicy, found: Sequence[tuple[PoolView, Conditioning]]
+    def add(
+        self, policy: TrainedPolicy, retrieved: Sequence[tuple[PoolView, Conditioning]]
     ) -> list[Conditioning]:
-        """Each conditioning with its latents; all that are missing are made by one call of the encoder.
+        """Each conditioning with its latents; missing latents are encoded in one batch.
 
         Args:
-            found: each with the view that it was found in.
+            retrieved: each conditioning with the pool view that it was retrieved from.
         """
         keys = [
             [] if given.is_empty else _keys(policy, given, view.episode(given.refs[0].episode_id))
-            for view, given in found
+            for view, given in retrieved
         ]
         missing: dict[Key, tuple[U8, F64, str]] = {}
-        for (view, given), wanted in zip(found, keys, strict=True):
-            for key in wanted:
-                if key not in self._kept and key not in missing:
+        for (view, given), needed in zip(retrieved, keys, strict=True):
+            for key in needed:
+                if key not in self._cache and key not in missing:
                     image, camera = _frame_of(view.episode(key[0].episode_id), key)
                     missing[key] = (image, given.frames[0], camera)
         if missing:
             images, frames, cameras = zip(*missing.values(), strict=True)
-            self._kept.update(zip(missing, policy.encode_frames(images, frames, cameras), strict=True))
-        shown = []
-        for (_, given), wanted in zip(found, keys, strict=True):
-            for key in wanted:
-                self._kept.move_to_end(key)
-            latents = np.stack([self._kept[key] for key in wanted]) if wanted else None
-            shown.append(replace(given, latents=latents))
-        each = next(iter(self._kept.values())).nbytes if self._kept else 0  # all of one policy, of one size
-        while each * len(self._kept) > MAX_BYTES:
-            self._kept.popitem(last=False)
-        return shown
+            self._cache.update(zip(missing, policy.encode_frames(images, frames, cameras), strict=True))
+        results = []
+        for (_, given), needed in zip(retrieved, keys, strict=True):
+            for key in needed:
+                self._cache.move_to_end(key)
+            latents = np.stack([self._cache[key] for key in needed]) if needed else None
+            results.append(replace(given, latents=latents))
+        each = next(iter(self._cache.values())).nbytes if self._cache else 0  # one policy: equal sizes
+        while each * len(self._cache) > MAX_BYTES:
+            self._cache.popitem(last=False)
+        return results
 
 
 def _keys(policy: TrainedPolicy, given: Conditioning, shown: Episode) -> list[Key]:
-    """The frames of a match that the policy is shown, through each camera."""
+    """Cache keys of the frames of a match that the policy sees, one per offset and camera."""
     from recap.policies.layout import frame_offsets
 
     config = policy.config
-    # A demonstration may be removed and another one added under its name.
+    # A checksum, because a demonstration may be removed and another added under the same name.
     content = crc32(given.frames[0].tobytes() + given.actions[0].tobytes() + given.proprio[0].tobytes())
-    if config.image.view == "camera":  # what a camera saw is the same wherever the chunk is moved
+    if config.image.view == "camera":  # camera images do not depend on the alignment
         content = crc32(np.ascontiguousarray(shown.actions).tobytes())
     return [
         (given.refs[0], content, offset, f"{policy.fingerprint}/{camera}", config.retrieval_name)

@@ -1,4 +1,4 @@
-"""Sequences whose items are made when they are asked for: frames of a film, episodes of a dataset."""
+"""Sequences whose items are computed on access, such as frames of a video or episodes of a dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class LazySequence(Sequence[T]):
-    """A sequence by `length` and `_item`; indices and slices mean what they mean for a list."""
+    """A sequence defined by `__len__` and `_item`; indices and slices work as in a list."""
 
     length: int
 
@@ -19,7 +19,7 @@ class LazySequence(Sequence[T]):
 
     @abstractmethod
     def _item(self, number: int) -> T:
-        """Make the item, 0 <= number < len."""
+        """Compute the item, 0 <= number < len."""
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -31,7 +31,7 @@ class LazySequence(Sequence[T]):
 
 
 class Made(LazySequence[T]):
-    """What a function makes of each number; a function of a module, so that it can go to another process."""
+    """The results of a function of the index; use a module-level function to be able to pickle it."""
 
     def __init__(self, length: int, make: Callable[[int], T]) -> None:
         self.length, self._make = length, make

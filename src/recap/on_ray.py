@@ -1,4 +1,4 @@
-"""Work spread over the nodes of a Ray cluster; Ray is an extra, and imported only here."""
+"""Distributes work over the nodes of a Ray cluster. Ray is an extra and is imported only here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from recap.workers import WorkerLostError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MAX_RETRIES = 10  # a lost node costs a part one; what always crashes must not go on for ever
+MAX_RETRIES = 10  # a lost node costs a part one retry; a part that always crashes must end
 
 
 def run_on_ray(
     work: Callable[[list[Item]], Result], items: Sequence[Item], most: int, address: str
 ) -> Iterator[Result]:
-    """Yield what `work` makes of parts of the items, in the order in which they end; close it to stop.
+    """Yield the result of `work` for each part of the items, in order of completion; close to stop.
 
     Args:
-        work: sent to each node, so it must be a function of a module, or a `functools.partial` of one.
-        most: items of a part.
+        work: sent to each node, so it must be a module-level function, or a `functools.partial` of one.
+        most: maximum number of items in a part.
     """
     ray = _connect(address)
     try:
@@ -38,7 +38,7 @@ def run_on_ray(
             for reference in ready:
                 yield ray.get(reference)
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None  # as it would be raised here
+        raise error.cause from None  # the same exception as without Ray
     except ray.exceptions.RayError as error:
         raise WorkerLostError(f"Ray gave up on a part of the work ({cause(error)})") from error
     finally:
@@ -46,12 +46,12 @@ def run_on_ray(
 
 
 def _call(work: Callable[[list[Item]], Result], part: list[Item]) -> Result:
-    """Ray takes no partial function."""
+    """A plain function around `work`, because Ray accepts no partial functions."""
     return work(part)
 
 
 def check_cluster(address: str) -> Any:
-    """Ray itself, or one line that says why it is not there, or nobody at the address."""
+    """The ray module; raises an InputError if it is not installed or the address does not answer."""
     try:
         import ray
         import ray.exceptions
@@ -63,20 +63,20 @@ def check_cluster(address: str) -> Any:
 
 
 def _connect(address: str) -> Any:
-    """Join the cluster, or say in one line why not."""
+    """Join the cluster, or raise an InputError of one line."""
     ray = check_cluster(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
-    except Exception as error:  # Ray raises what it likes here: ConnectionError, RuntimeError, its own…
+    except Exception as error:  # Ray raises ConnectionError, RuntimeError and types of its own
         raise InputError(f"cannot join the Ray cluster at '{address}': {cause(error)}") from error
     return ray
 
 
 def _check_reachable(address: str) -> None:
-    """Fail at once where nobody listens: Ray itself would try for a minute."""
+    """Fail at once if the address does not answer; Ray itself would try for a minute."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host:
-        return  # "auto", "local": Ray finds it
+        return  # "auto" or "local", which Ray resolves
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Still pictures: PNG files, film strips, other sizes."""
+"""Images: PNG files, film strips, resizing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_png(path: Path, image: U8) -> None:
 
 
 def encode_png(image: U8) -> bytes:
-    """An RGB image (h, w, 3) as the bytes of a PNG file."""
+    """Encode an RGB image (h, w, 3) as PNG."""
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise InputError(f"an image is u8 (h, w, 3), not {image.dtype} {image.shape}")
     from PIL import Image
@@ -50,7 +50,7 @@ def halved(image: U8) -> U8:
 
 
 def resize_image(image: U8, size: tuple[int, int]) -> U8:
-    """The image at that height and width, the whole of it: what was oblong is squeezed, never cut."""
+    """The whole image resized to (height, width); the aspect ratio may change, nothing is cropped."""
     if image.shape[:2] == size:
         return image
     import cv2

@@ -1,4 +1,4 @@
-"""What is made of retrieved chunks: a policy's residual on them, or the chunks as they are."""
+"""Predicts chunks from retrieved ones: with a policy's residual, or unchanged."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What the policy is given of one episode, and where it comes from."""
+class PolicyInput:
+    """The policy's inputs for one episode, and where they come from."""
 
-    seen: Observation
-    found: Retrieval
-    given: Conditioning
-    view: PoolView  # that it was found in; another slot may already look into a newer one
-    dice: torch.Generator | None = None
+    observation: Observation
+    retrieval: Retrieval
+    conditioning: Conditioning
+    view: PoolView  # of this retrieval; another slot may already use a newer view
+    generator: torch.Generator | None = None
 
 
 class Predictor:
-    """Predicts chunks for several episodes by one call.
+    """Predicts chunks for several episodes in one batch.
 
     Args:
-        policy: None acts out what was retrieved.
-        residual: False acts out what was retrieved whatever the policy says.
-        halflife: distance of a match at which the residual counts half. A policy errs by about as much
-            wherever it is, what is retrieved by how far it is: nearer matches are left alone, farther ones
-            are corrected. 0: the residual always counts whole.
+        policy: None replays the retrieved chunks.
+        residual: False replays the retrieved chunks although there is a policy.
+        halflife: match distance at which the residual counts half. The error of a retrieved chunk grows with
+            its distance, the policy's error does not. So near matches are corrected less than far ones.
+            0: the residual always counts fully.
     """
 
     def __init__(self, policy: TrainedPolicy | None, residual: bool, halflife: float) -> None:
@@ -47,41 +47,41 @@ class Predictor:
         self.policy, self.residual, self.halflife = policy, residual, halflife
         self.latents = RetrievedLatents()
 
-    def with_latents(self, ready: Sequence[Given]) -> list[Given]:
-        """With the latents of what was retrieved, where the policy looks at it."""
+    def with_latents(self, inputs: Sequence[PolicyInput]) -> list[PolicyInput]:
+        """Add the latents of the retrieved frames, if the policy uses images."""
         if self.policy is None or not self.policy.config.sees or not self.policy.config.retrieval:
-            return list(ready)
-        shown = self.latents.show(self.policy, [(one.view, one.given) for one in ready])
-        return [replace(one, given=given) for one, given in zip(ready, shown, strict=True)]
+            return list(inputs)
+        conditionings = self.latents.add(self.policy, [(one.view, one.conditioning) for one in inputs])
+        return [replace(one, conditioning=c) for one, c in zip(inputs, conditionings, strict=True)]
 
-    def predict(self, ready: Sequence[Given]) -> list[ActionChunk]:
-        """One chunk each."""
-        if not ready:
+    def predict(self, inputs: Sequence[PolicyInput]) -> list[ActionChunk]:
+        """One chunk for each item."""
+        if not inputs:
             return []
         if self.policy is None:
-            return [_as_it_is(one.given) for one in ready]
-        dice = [one.dice for one in ready if one.dice is not None]
+            return [_unchanged(one.conditioning) for one in inputs]
+        generators = [one.generator for one in inputs if one.generator is not None]
         chunks = self.policy.predict_action_chunk(
-            [one.seen for one in ready], [one.given for one in ready], dice
+            [one.observation for one in inputs], [one.conditioning for one in inputs], generators
         )
         if not self.residual:
-            pairs = zip(chunks, ready, strict=True)
-            return [_as_it_is(one.given) if self.acts_out(one.given) else chunk for chunk, one in pairs]
+            pairs = zip(chunks, [one.conditioning for one in inputs], strict=True)
+            return [_unchanged(c) if self.replays(c) else chunk for chunk, c in pairs]
         if self.halflife:
-            return [self._weighed(chunk, one.found) for chunk, one in zip(chunks, ready, strict=True)]
+            return [self._weighted(chunk, one.retrieval) for chunk, one in zip(chunks, inputs, strict=True)]
         return chunks
 
-    def acts_out(self, given: Conditioning) -> bool:
-        """Whether what was retrieved is acted out as it is."""
-        return self.policy is None or not (self.residual or given.is_empty)
+    def replays(self, conditioning: Conditioning) -> bool:
+        """True if the retrieved chunk is executed unchanged."""
+        return self.policy is None or not (self.residual or conditioning.is_empty)
 
-    def _weighed(self, chunk: ActionChunk, found: Retrieval) -> ActionChunk:
-        """With as much of the residual as the distance of what it corrects is worth."""
-        distance = found.matches[0].distance if found.matches else np.inf
+    def _weighted(self, chunk: ActionChunk, retrieval: Retrieval) -> ActionChunk:
+        """Scale the residual by a weight that grows with the distance of the match."""
+        distance = retrieval.matches[0].distance if retrieval.matches else np.inf
         if not np.isfinite(distance):
             return chunk
         assert self.policy is not None
-        weight = distance**2 / (distance**2 + self.halflife**2)  # of two estimates, by their variances
+        weight = distance**2 / (distance**2 + self.halflife**2)  # inverse-variance weighting
         base = chunk.actions - chunk.residual
         actions = self.policy.config.robot.act.project(base + weight * chunk.residual, base)
         return replace(
@@ -89,5 +89,5 @@ class Predictor:
         )
 
 
-def _as_it_is(given: Conditioning) -> ActionChunk:
-    return ActionChunk(given.actions[0], np.zeros_like(given.actions[0]))
+def _unchanged(conditioning: Conditioning) -> ActionChunk:
+    return ActionChunk(conditioning.actions[0], np.zeros_like(conditioning.actions[0]))

@@ -1,4 +1,4 @@
-"""What every number of a robot means: one description that pool, checkpoint and wire carry alike."""
+"""The robot description: the meaning of every number. Pools, checkpoints and the server include it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ POSE_SIZES: Mapping[str, int] = {"pose2": 3, "pose3": 7, "box": 4}
 
 @dataclass(frozen=True)
 class CameraSpec:
-    """A camera; whoever compares places in images needs its calibration."""
+    """A camera; its calibration is needed only to compare positions in images."""
 
-    size: tuple[int, int] | None = None  # height, width of its images; none: any
-    fit: Fit = "resize"  # how an image becomes square: squeezed, with borders, or cut
-    intrinsics: tuple[float, ...] = ()  # fx, fy, cx, cy in pixels of an image of that size
-    at: tuple[float, ...] = ()  # x, y, z, qw, qx, qy, qz: where it is, looking along its z axis, y down
-    tool: str = ""  # the position feature that it is mounted on: `at` is then seen from that tool
+    size: tuple[int, int] | None = None  # height, width of its images; None: any
+    fit: Fit = "resize"  # how an image becomes square: stretched, padded or cropped
+    intrinsics: tuple[float, ...] = ()  # fx, fy, cx, cy in pixels, for images of `size`
+    at: tuple[float, ...] = ()  # pose x, y, z, qw, qx, qy, qz; it looks along z, y points down
+    tool: str = ""  # position feature that it is mounted on; `at` is then relative to that tool
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class ObjectSpec:
     """An object whose pose is known."""
 
     kind: ObjectKind = "pose3"
-    symmetry: int = 1  # how many turns of it look alike
-    source: str = "recorded"  # where its pose comes from: recorded, or a pose estimator by name
+    symmetry: int = 1  # order of its rotational symmetry
+    source: str = "recorded"  # origin of its pose: recorded, or the name of a pose estimator
 
     @property
     def size(self) -> int:
@@ -50,7 +50,7 @@ class ObjectSpec:
 
 @dataclass(frozen=True)
 class Base:
-    """Where the origin of a model stands in the frame that all robots of a pool share."""
+    """The pose of a model's origin in the frame that all robots of a pool share."""
 
     position: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m
     rotation: tuple[float, float, float] = (0.0, 0.0, 0.0)  # roll, pitch, yaw in rad, as in a URDF
@@ -58,20 +58,21 @@ class Base:
 
 @dataclass(frozen=True)
 class Kinematics:
-    """A model that turns the joints that a robot sends into tool poses, and targets into joints.
+    """A model that converts the robot's joints to tool poses, and targets to joints.
 
     Args:
-        model: a URDF or MJCF file; of a description that was read, the text of its links and joints.
-        tip: the link, body or site that is the tool; of several tools {feature: tip}, such as {left: …}.
-        joints: the order of the numbers that the robot sends: joints of the model, `motor=joint` where the
-            robot calls one otherwise, and features that are no tool's, such as a gripper. Features that are
-            left out follow; none: the joints from base to tip.
-        rest: a posture that redundant joints are drawn to, in `units`; none: they stay where they are.
-        units: of revolute joints; sliding ones are in metres.
+        model: a URDF or MJCF file; after loading, the text of its links and joints.
+        tip: the link, body or site that is the tool; for several tools {feature: tip}, such as {left: …}.
+        joints: the order of the numbers that the robot sends: joints of the model, `motor=joint` if the robot
+            uses another name, and features other than tool poses, such as a gripper. Features that are not
+            listed follow; empty: the joints from base to tip.
+        rest: a posture that redundant joints are pulled towards, in `units`; empty: none.
+        units: unit of revolute joints; prismatic joints are in metres.
         gripper: what the robot sends for a closed and for an open gripper; tool space has 0 and 1.
-        max_speed: of a joint, rad/s or m/s.
-        unreachable: what is sent for a target beyond `tolerance`: the nearest pose, or the joints before it.
-        tolerance: mm and degrees.
+        max_speed: maximum joint speed, rad/s or m/s.
+        unreachable: what is sent if a target is missed by more than `tolerance`: the nearest pose, or from
+            there on the joints before it (hold).
+        tolerance: largest error of a reached target, in mm and degrees.
     """
 
     model: str
@@ -93,29 +94,29 @@ class Kinematics:
 
     @property
     def sent(self) -> Mapping[str, str]:
-        """Joint of the model, or feature -> what the robot calls it; in the order of the numbers."""
+        """Joint of the model, or feature -> the robot's name for it; in the order of the numbers."""
         return {name: motor or name for motor, _, name in (text.rpartition("=") for text in self.joints)}
 
     @property
     def tips(self) -> Mapping[str, str]:
-        """Tool -> tip."""
+        """Name of the tool -> tip."""
         return {"tool": self.tip} if isinstance(self.tip, str) else self.tip
 
 
 @dataclass(frozen=True)
 class RobotSpec:
-    """A robot as data: what it measures, what it is commanded by, what it sees."""
+    """A robot as data: its proprioception, actions, cameras and objects."""
 
     name: str
     control_hz: float
     proprio: tuple[Feature, ...]
-    action: tuple[Feature, ...] = ()  # none: as proprioception
+    action: tuple[Feature, ...] = ()  # empty: the same as proprio
     action_mode: ActionMode = "absolute"
-    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> largest change a control period
-    gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> of a progress gate
+    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> max change per control period
+    gate_tolerance: Mapping[str, float] = field(default_factory=dict)  # feature -> tolerance of the gate
     cameras: Mapping[str, CameraSpec] = field(default_factory=dict)
     objects: Mapping[str, ObjectSpec] = field(default_factory=dict)
-    goal: ObjectKind | None = None  # the kind of the pose that a task asks for
+    goal: ObjectKind | None = None  # kind of a task's goal pose; None: no goal
     kinematics: Kinematics | None = None
 
     def __post_init__(self) -> None:
@@ -141,17 +142,17 @@ class RobotSpec:
 
     @cached_property
     def body(self) -> Body:
-        """Proprioception."""
+        """The features of proprioception."""
         return Body(self.proprio)
 
     @cached_property
     def act(self) -> Body:
-        """An action."""
+        """The features of an action."""
         return Body(self.action, self.action_mode == "delta")
 
     @cached_property
     def measured(self) -> NDArray[np.int64]:
-        """Of each number of an action, which number of proprioception it commands; -1: none is known."""
+        """For each number of an action, the index of the proprioception that it commands, or -1."""
         found = np.full(self.act.size, -1)
         known = {feature.name: at for feature, at in self.body.spans}
         for feature, at in self.act.spans if self.action_mode == "absolute" else ():
@@ -162,33 +163,33 @@ class RobotSpec:
 
     @property
     def is_metric(self) -> bool:
-        """Whether positions are in metres, or joints in radians."""
+        """True if some feature is in metres or radians."""
         return any(f.unit in ("m", "rad") for f in (*self.proprio, *self.action))
 
     @property
     def object_kind(self) -> ObjectKind | None:
-        """Of its objects, which are all of one kind; none where it has none."""
+        """The kind of its objects, which all have the same; None without objects."""
         kinds = {spec.kind for spec in self.objects.values()}
         return min(kinds) if kinds else None
 
     def object_size(self, name: str) -> int | None:
-        """Numbers of that object's pose; `*` among the objects stands for every other name."""
+        """Size of an object's pose, or None if unknown; the object `*` stands for every other name."""
         spec = self.objects.get(name) or self.objects.get("*")
         return None if spec is None else spec.size
 
     def hold(self, proprio: F32 | F64) -> F64:
-        """(..., a): what keeps the robot where it is, (..., p); numbers of no known position are 0."""
+        """Actions (..., a) that keep the robot at proprioception (..., p); unmeasured numbers are 0."""
         here = np.asarray(proprio, np.float64)[..., self.measured]
         return np.asarray(np.where(self.measured >= 0, here, 0.0))
 
     @cached_property
     def max_steps(self) -> tuple[tuple[slice, float], ...]:
-        """Columns of an action with the largest length of their change."""
+        """Columns of an action, with the largest norm of their change per control period."""
         return tuple((at, self.max_step[f.name]) for f, at in self.act.spans if f.name in self.max_step)
 
 
 def read_robot(values: object, what: str) -> RobotSpec:
-    """A robot from plain values: `action` may be a list of features, or `{like: proprio, mode, max_step}`."""
+    """A robot from plain values; `action` is a list of features or `{like: proprio, mode, max_step}`."""
     if not isinstance(values, dict):
         raise InputError(f"{what} is no description of a robot: give name, control_hz, proprio, …")
     known = dict(values)
@@ -206,7 +207,7 @@ def read_robot(values: object, what: str) -> RobotSpec:
 
 
 def load_robot(path: str | Path) -> RobotSpec:
-    """The robot that a `robot.yaml` describes, with the text of its kinematic model."""
+    """Read a `robot.yaml`, with the text of its kinematic model."""
     robot = read_robot(configs.load_file(Path(path)), str(path))
     k = robot.kinematics
     if k is None:
@@ -222,7 +223,7 @@ def load_robot(path: str | Path) -> RobotSpec:
 
 
 def difference(wanted: RobotSpec, given: RobotSpec) -> str | None:
-    """Why a pool of robot `given` does not fit what was trained for `wanted`; None where it fits.
+    """The reason why a pool of robot `given` does not fit a policy for `wanted`, or None.
 
     Features must agree in name, kind, size and unit. Camera sizes, rate, limits and kinematics may differ.
     """
@@ -248,7 +249,7 @@ def _shown(feature: Feature) -> str:
 
 
 def infer_robot(episode: Episode) -> RobotSpec:
-    """The description that a demonstration's numbers suggest, for data that come without one."""
+    """A description inferred from a demonstration, for data without one."""
 
     def features(values: F32) -> tuple[Feature, ...]:
         starts = arm_starts(values)

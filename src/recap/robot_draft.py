@@ -1,4 +1,4 @@
-"""A first description of a robot, inferred from its demonstrations, and what is unsure of it."""
+"""Infers a first description of a robot from its demonstrations, and lists what is unsure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from recap.robot import POSE_SIZES, Kinematics, RobotSpec
 from recap.robot_model import load_model
 from recap.types import F64, Episode
 
-N_EPISODES = 64  # that are read, spread evenly
-# Around what was seen, besides its widest range: new tasks lie elsewhere.
+N_EPISODES = 64  # number of episodes to read, spread evenly
+# Unit -> margin added to limits, besides the widest range that was seen: new tasks may be elsewhere.
 ROOM = {"m": 0.1, "rad": 0.5, "deg": 30.0, "px": 50.0}
-STEPS = 1.5  # times the largest steps that were seen
-TURN = 2 * math.pi * 1.05  # rad; more is in degrees
+STEPS = 1.5  # factor on the largest steps that were seen
+TURN = 2 * math.pi * 1.05  # rad; larger values are taken as degrees
 GRIPPER = re.compile(r"gripper|finger|jaw|claw|grasp")
 JOINT = re.compile(
     r"joint|motor|shoulder|elbow|wrist|waist|forearm|arm|pan|lift|flex|rotat|base|torso|head|hip|knee|\bj\d"
@@ -41,22 +41,22 @@ OPENINGS = (0.0, 1.0), (0.0, 100.0)  # usual ranges of a gripper
 
 @dataclass(frozen=True)
 class Data:
-    """What of a dataset is looked at: numbers of some episodes, and their names."""
+    """The part of a dataset that is read: some episodes, and the names of their numbers."""
 
     source: Source
     episodes: tuple[Episode, ...]
-    state: tuple[str, ...]  # one a number; empty text where it has no name
+    state: tuple[str, ...]  # one name per number; empty if it has none
     action: tuple[str, ...]
 
     @property
     def embodiment(self) -> str:
-        """Who was recorded, in a word that can be a name."""
-        said = self.episodes[0].embodiment
-        return re.sub(r"\W+", "_", said if said not in ("", "unknown") else self.source.path.name)
+        """The embodiment that was recorded, as a valid name; else the name of the dataset."""
+        name = self.episodes[0].embodiment
+        return re.sub(r"\W+", "_", name if name not in ("", "unknown") else self.source.path.name)
 
 
 def read_data(source: Source) -> Data:
-    """Some episodes, spread evenly; damaged ones are left to the import."""
+    """Read some episodes, spread evenly, without damaged ones, which the import reports."""
     keys = {key.name: key.names for key in source.describe().keys}
     damaged = {damage.episode for damage in source.damage}
     sound = [i for i in range(len(source)) if i not in damaged]
@@ -74,20 +74,20 @@ def read_data(source: Source) -> Data:
 
 @dataclass
 class Draft:
-    """The description so far, and what a person should look at."""
+    """The description so far, and what a person should check."""
 
     robot: RobotSpec
     unsure: list[str]
-    model: str = ""  # the file of the kinematic model, as the description will name it
-    seen: Mapping[str, tuple[F64, F64]] = ()  # type: ignore[assignment]  # feature -> least and greatest
+    model: str = ""  # path of the kinematic model, relative to the description
+    seen: Mapping[str, tuple[F64, F64]] = ()  # type: ignore[assignment]  # feature -> minimum and maximum
 
 
 def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: Path = Path()) -> Draft:
-    """What the dataset suggests; with a model and its tips in tool space.
+    """Infer a description from a dataset; with a model and its tips, in tool space.
 
     Args:
-        tips: a link, body or site; of two arms `left=NAME` and `right=NAME`.
-        out: the file that the description is for, which names the model from there.
+        tips: a link, body or site; for two arms `left=NAME` and `right=NAME`.
+        out: the file of the description; the model's path is relative to it.
     """
     first = data.episodes[0]
     unsure: list[str] = []
@@ -129,7 +129,7 @@ def draft(data: Data, model: Path | None = None, tips: Sequence[str] = (), out: 
 
 
 def _not_used(data: Data) -> Iterator[str]:
-    """Of numbers that are measured beside the state."""
+    """Warnings about measured numbers that are not part of the state."""
     report = data.source.describe()
     used = {key for field in report.fields for key in field.keys}
     for key in report.keys:
@@ -140,10 +140,10 @@ def _not_used(data: Data) -> Iterator[str]:
 
 
 def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterator[Feature]:
-    """Features in the order of the numbers."""
+    """Infer features from names, in the order of the numbers."""
     what = {"proprio": "state"}.get(field, field)
-    said = data.state if what == "state" else data.action
-    names = [re.sub(r"[.]pos(ition)?$", "", name) for name in said]
+    columns = data.state if what == "state" else data.action
+    names = [re.sub(r"[.]pos(ition)?$", "", name) for name in columns]
     ends = [re.split(r"[^a-z0-9]+", name.lower())[-1] for name in names]
     if all(NUMBERED.fullmatch(name.lower()) or not name for name in names):
         turning = None if arm_starts(values) else quaternion_start(values)
@@ -186,7 +186,7 @@ def _features(data: Data, field: str, values: F64, unsure: list[str]) -> Iterato
 
 
 def _distinct(features: Iterable[Feature]) -> tuple[Feature, ...]:
-    """With a number behind a name that is there already, as of two fingers of one gripper."""
+    """Append a number to a repeated name, such as that of two fingers of one gripper."""
     found: dict[str, Feature] = {}
     for feature in features:
         names = (feature.name, *(f"{feature.name}_{i}" for i in range(2, 1000)))
@@ -196,9 +196,9 @@ def _distinct(features: Iterable[Feature]) -> tuple[Feature, ...]:
 
 
 def _unnamed(names: Sequence[str], values: F64, unsure: list[str], what: str) -> Iterator[Feature]:
-    """By their number and ranges."""
+    """Infer features without names from the number of columns and their ranges."""
     n, starts = len(names), arm_starts(values)
-    # Arms of five to seven joints, or two of six or seven, with a gripper last.
+    # Columns of grippers: one arm of five to seven joints, or two arms of six or seven, gripper last.
     last = {6: (5,), 7: (6,), 8: (7,), 14: (6, 13), 16: (7, 15)}.get(n, ())
     grippers = [i for i in last if values[:, i].min() > -0.1]
     guess = f"joints, numbers {', '.join(map(str, grippers))} grippers" if grippers else "joints"
@@ -219,7 +219,7 @@ def _unnamed(names: Sequence[str], values: F64, unsure: list[str], what: str) ->
 
 
 def _refuse_quaternion(data: Data, field: str, at: int | None, n: int, order: str) -> None:
-    """It becomes a 6-D rotation by a mapping, as it must at the import."""
+    """Refuse a quaternion and name the mapping that converts it to a 6-D rotation."""
     if at is None:
         return
     key = data.source.plan.numbers[field].text
@@ -253,7 +253,7 @@ def _opening(values: F64) -> tuple[float, float]:
 
 
 def _unit(joints: F64, unsure: list[str]) -> str:
-    """Of joints, by how far they go."""
+    """The unit of joints, from their largest value."""
     most = float(np.abs(joints).max(initial=0.0))
     if most > TURN:
         if most <= 101:
@@ -266,7 +266,7 @@ def _unit(joints: F64, unsure: list[str]) -> str:
 
 
 def _are_changes(episodes: Sequence[Episode]) -> bool:
-    """Whether actions are nearer to the next change of the state than to the state."""
+    """True if actions are nearer to the next change of the state than to the next state."""
     errors = np.zeros(2)
     for e in episodes:
         change = np.diff(e.proprio, axis=0)
@@ -275,7 +275,7 @@ def _are_changes(episodes: Sequence[Episode]) -> bool:
 
 
 def _with_model(made: Draft, data: Data, model: Path, tips: Sequence[str], out: Path) -> Draft:
-    """In tool space, by the joints of the model that the numbers are of."""
+    """Convert the draft to tool space, by matching its joints to those of the model."""
     robot, known, unsure = made.robot, load_model(model), made.unsure
     if not tips:
         raise InputError(f"give --tip, the tool in {model}: one of {', '.join(known.tips)}", code=NAME)
@@ -309,7 +309,7 @@ def _with_model(made: Draft, data: Data, model: Path, tips: Sequence[str], out: 
 
 
 def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -> dict[str, str]:
-    """Joint of the dataset -> `motor=joint` of the model: by name, by the end of a name, or in order."""
+    """Match joints of the dataset to `motor=joint` of the model: by name, by suffix, or in order."""
 
     def alike(name: str) -> list[str]:
         same = [joint for joint in known if joint == name]
@@ -332,7 +332,7 @@ def _joint_names(sent: Sequence[str], known: Sequence[str], unsure: list[str]) -
 
 
 def _check_limits(space: JointSpace, data: Data, unsure: list[str]) -> None:
-    """Numbers beyond the joint limits of the model are of another unit, zero or sign."""
+    """Warn about joints beyond the limits of the model: their unit, zero or sign may differ."""
     states = np.concatenate([e.proprio for e in data.episodes])
     least, most = space.robot.body.bounds
     for feature, at in space.robot.body.spans:
@@ -347,7 +347,7 @@ def _check_limits(space: JointSpace, data: Data, unsure: list[str]) -> None:
 
 
 def _with_limits(made: Draft, episodes: Sequence[Episode]) -> Draft:
-    """Limits and largest steps around what was seen."""
+    """Set limits and largest steps from the values that were seen, with a margin."""
     robot = made.robot
     known = [robot.hold(e.proprio) for e in episodes] if robot.measured.min() >= 0 else []
     values = np.concatenate([e.actions.astype(np.float64) for e in episodes] + known)
@@ -363,7 +363,7 @@ def _with_limits(made: Draft, episodes: Sequence[Episode]) -> Draft:
             limits[feature.name] = (ends[0][0], ends[1][0]) if feature.size == 1 else (ends[0], ends[1])
             steps[feature.name] = _round(STEPS * _largest_step(robot, episodes, at))
     joints = [f.name for f in robot.action if f.kind == "joint"]
-    steps |= dict.fromkeys(joints, max((steps[name] for name in joints), default=0.0))  # one may have rested
+    steps |= dict.fromkeys(joints, max((steps[name] for name in joints), default=0.0))  # or one stood still
     steps = {name: step for name, step in steps.items() if step > 0}
     if robot.action_mode == "delta":
         limits, steps = {}, {}
@@ -376,7 +376,7 @@ def _with_limits(made: Draft, episodes: Sequence[Episode]) -> Draft:
 
 
 def _largest_step(robot: RobotSpec, episodes: Sequence[Episode], at: slice) -> float:
-    """Of nearly all actions: from the one before, and from where the robot is."""
+    """The 99.9 % quantile of the change from the previous action, and from the robot's state."""
     lengths = [np.linalg.norm(np.diff(e.actions[:, at], axis=0), axis=1) for e in episodes]
     if robot.measured[at].min() >= 0:
         lengths += [np.linalg.norm(e.actions[:, at] - robot.hold(e.proprio)[:, at], axis=1) for e in episodes]
@@ -384,5 +384,5 @@ def _largest_step(robot: RobotSpec, episodes: Sequence[Episode], at: slice) -> f
 
 
 def _round(value: float) -> float:
-    """Three digits."""
+    """Round to three significant digits."""
     return float(f"{value:.3g}")

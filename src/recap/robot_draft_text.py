@@ -1,4 +1,4 @@
-"""What a person reads of a draft: the description as commented YAML, and how a pool compares with it."""
+"""The text of a draft: the description as commented YAML, and a comparison with a pool."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from recap.types import F64
 
 
 def is_other(own: Data, pool: Data) -> bool:
-    """Whether a pool is of another embodiment: by its name, or by those of its numbers."""
+    """True if a pool is of another embodiment, by its name or by the names of its numbers."""
     named = own.episodes[0].embodiment, pool.episodes[0].embodiment
     return named[0] != named[1] or (own.state, own.action) != (pool.state, pool.action)
 
 
 def compare(own: Data, pool: Data, made: Draft) -> list[str]:
-    """What a person should know of a pool beside the robot's own demonstrations."""
-    said: list[str] = []
+    """Notes on how a pool differs from the robot's own demonstrations."""
+    lines: list[str] = []
     a, b = own.embodiment, pool.embodiment
     in_joints = any(f.kind == "joint" for f in made.robot.proprio)
     unsaid = {own.episodes[0].embodiment, pool.episodes[0].embodiment} <= {"", "unknown"}
     if unsaid and not is_other(own, pool) and (in_joints or made.robot.kinematics is not None):
-        said.append(
+        lines.append(
             "Neither dataset names its robot (robot_type). If they are of two arms, joints mean other poses: "
             "give --model FILE --tip NAME, describe the other arm by its own model, and add its "
             "demonstrations with --robot FILE."
         )
     elif in_joints and not is_other(own, pool):
-        said.append(f"The pool is of the same robot ({a}): joint space is fine.")
+        lines.append(f"The pool is of the same robot ({a}): joint space is fine.")
     elif in_joints:
         why = f"'{b}' and '{a}'" if a != b else "other names or numbers of joints"
-        said.append(
+        lines.append(
             f"The pool is of another embodiment ({why}): the same joint angles are other poses there, "
             "so both must be in tool space. Give --model FILE --tip NAME, and describe the other robot "
             "by its own model."
         )
     elif made.robot.kinematics is None and len(own.state) != len(pool.state):
-        said.append(
+        lines.append(
             f"The pool has {len(pool.state)} numbers in its state, the robot {len(own.state)}: --map picks "
             "those that fit; recap pool add --robot makes tool poses of joints, by a model in that file."
         )
     lacking = sorted(set(own.episodes[0].images) - set(pool.episodes[0].images))
     if lacking:
-        said.append(f"The pool has no camera '{lacking[0]}': only cameras that both have can be compared.")
+        lines.append(f"The pool has no camera '{lacking[0]}': only cameras that both have can be compared.")
     rates = own.episodes[0].fps, pool.episodes[0].fps
     if rates[0] != rates[1]:
-        said.append(f"The pool is at {rates[1]:g} Hz, the robot at {rates[0]:g}: adding it resamples it.")
-    return said
+        lines.append(f"The pool is at {rates[1]:g} Hz, the robot at {rates[0]:g}: adding it resamples it.")
+    return lines
 
 
 def render(made: Draft, data: Data) -> str:
@@ -99,7 +99,7 @@ def render(made: Draft, data: Data) -> str:
 
 
 def _line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
-    """One feature, with what was seen of it."""
+    """One feature as a line of YAML, with the range that was seen."""
     shown: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
     if feature.kind in ("position", "joint"):
         shown |= {"size": feature.size, "unit": feature.unit}
@@ -113,6 +113,6 @@ def _line(feature: Feature, seen: Mapping[str, tuple[F64, F64]]) -> str:
 
 
 def _flow(value: object) -> str:
-    """On one line of YAML."""
+    """A value as one line of YAML."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
     return str(text).removesuffix("...\n").strip()

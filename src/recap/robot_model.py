@@ -1,4 +1,4 @@
-"""Models of robots as text: a URDF or MJCF with links and joints alone, so that a description carries it."""
+"""Robot models as text: a URDF or MJCF reduced to links and joints, so that a description can include it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from recap.errors import InputError, did_you_mean
 
-MAX_BYTES = 32 * 2**20  # of a file
-MAX_DEPTH = 8  # of files that include files
-MAX_TEXT = 2**20  # characters of what is kept of it
+MAX_BYTES = 32 * 2**20  # of one file
+MAX_DEPTH = 8  # of nested includes
+MAX_TEXT = 2**20  # characters of the reduced model
 FRAME = ("pos", "quat", "axisangle", "xyaxes", "zaxis", "euler")
-# What is kept, with its attributes. Shapes, masses and motors do not move a tool.
+# The elements and attributes to keep. Shapes, masses and motors do not affect the pose of a tool.
 URDF = {
     "robot": ("name",),
     "link": ("name",),
@@ -38,14 +38,14 @@ MJCF = {
 
 @dataclass(frozen=True)
 class Model:
-    """The text of a model, and the names in it."""
+    """The reduced text of a model, with the names of its tips and joints."""
 
     text: str
     tips: tuple[str, ...]
     joints: tuple[str, ...]
 
     def check(self, tips: Sequence[str], joints: Sequence[str], what: str) -> None:
-        """Refuse names that it does not have."""
+        """Refuse names that are not in the model."""
         for kind, names, known in (("tip", tips, self.tips), ("joint", joints, self.joints)):
             for name in (name for name in names if name not in known):
                 hint = did_you_mean(name, known) if known else "it has none"
@@ -53,12 +53,12 @@ class Model:
 
 
 def load_model(path: Path) -> Model:
-    """The model of a file, with what an MJCF includes."""
+    """Read a model from a file, with the files that an MJCF includes."""
     return read_model(ET.tostring(_parsed(path), "unicode"), str(path))
 
 
 def read_model(text: str, what: str) -> Model:
-    """The model of a text, without what does not move a tool; of such a text again the same."""
+    """Reduce the text of a model to links and joints; reduced text stays the same."""
     try:
         root = ET.fromstring(text)
     except ET.ParseError as error:
@@ -73,7 +73,7 @@ def read_model(text: str, what: str) -> Model:
         joints = [e.get("name", "") for e in root.findall("joint") if e.get("type") != "fixed"]
         tips = [e.get("name", "") for e in root.findall("link")]
     else:
-        # Defaults are joints without a name.
+        # Joints of defaults have no name; they are filtered out below.
         joints = [e.get("name", "") for e in root.iter("joint")]
         tips = [e.get("name", "") for tag in ("site", "body") for e in root.iter(tag)]
     kept = ET.tostring(root, "unicode")

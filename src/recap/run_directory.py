@@ -1,4 +1,4 @@
-"""What every long job's directory has in common: a lock, the config it was begun with, whole files."""
+"""The output directory of a long job: a lock, the config that it was started with, atomic writes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 from recap.errors import RunDirectoryError
 
 CONFIG, LOCK = "config.json", ".lock"
-PARTIAL = ".partial"  # ends the hidden name of a file that is still being written
+PARTIAL = ".partial"  # suffix of the hidden name of a file that is being written
 
 
 @contextmanager
 def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
-    """Hold the directory for this process; refuse one that is in use, or holds something else.
+    """Lock the directory for this process; refuse one that is in use or does not hold a matching run.
 
-    What fails before it has written anything leaves nothing behind.
+    A run that fails before it has written anything leaves nothing behind.
     """
     if path.exists() and not path.is_dir():
         raise RunDirectoryError(f"output {path} is a file: give a directory with --out")
@@ -42,13 +42,13 @@ def hold_run_directory(path: Path, config: Mapping[str, Any]) -> Iterator[None]:
                 (path / CONFIG).unlink(missing_ok=True)
                 (path / LOCK).unlink(missing_ok=True)
                 for place in made:
-                    with suppress(OSError):  # somebody else put something there
+                    with suppress(OSError):  # another process wrote something there
                         place.rmdir()
             raise
 
 
 def _check_config(path: Path, config: Mapping[str, Any]) -> bool:
-    """Write the config of a new run, or refuse to resume one of another config; whether it is new."""
+    """Write the config of a new run, or refuse a run with another config; returns whether it is new."""
     file = path / CONFIG
     if not file.exists():
         write_whole(file, json.dumps(config, indent=1) + "\n")
@@ -56,7 +56,7 @@ def _check_config(path: Path, config: Mapping[str, Any]) -> bool:
     found = read_json(file)
     if not isinstance(found, dict):
         raise RunDirectoryError(f"{file} is not the config of a run: give another --out")
-    wanted = json.loads(json.dumps(config))  # tuples as JSON has them
+    wanted = json.loads(json.dumps(config))  # tuples become lists
     for key, (old, new) in _differences(found, wanted).items():
         raise RunDirectoryError(
             f"output directory {path} holds a run with another {key} ({_short(old)}, now {_short(new)}): "
@@ -68,7 +68,7 @@ def _check_config(path: Path, config: Mapping[str, Any]) -> bool:
 def _differences(
     found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, tuple[Any, Any]]:
-    """Settings that differ, by their dotted names: what was found, and what is wanted."""
+    """Settings that differ: dotted name -> (found value, wanted value)."""
     differing: dict[str, tuple[Any, Any]] = {}
     for key in [*wanted, *found]:
         old, new = found.get(key), wanted.get(key)
@@ -85,7 +85,7 @@ def _short(value: object) -> str:
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds, or one line about its damage."""
+    """Read a JSON file; raises an error of one line if it is damaged."""
     try:
         return json.loads(file.read_text("utf-8"))
     except ValueError as error:
@@ -93,7 +93,7 @@ def read_json(file: Path) -> Any:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, even if the machine stops."""
+    """Write a file atomically: it is complete or absent, even if the machine stops."""
     with whole_file(file) as partial, partial.open("w", encoding="utf-8") as out:
         out.write(text)
         out.flush()
@@ -102,7 +102,7 @@ def write_whole(file: Path, text: str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a hidden name beside `path`, renamed to `path` on success and removed on any error."""
+    """Yield a hidden path next to `path`, renamed to `path` on success and removed on any error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}{PARTIAL}")
     try:
@@ -115,7 +115,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a hidden folder beside `path`, renamed to `path` on success and removed on any error."""
+    """Yield a hidden folder next to `path`, renamed to `path` on success and removed on any error."""
     if path.exists():
         raise RunDirectoryError(f"{path} already exists; choose another name or remove it first")
     partial = path.with_name(f".{path.name}{PARTIAL}")

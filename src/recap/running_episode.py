@@ -1,4 +1,4 @@
-"""What an agent remembers of an episode while it runs."""
+"""The state of an agent in a running episode."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ N_WINDOW = 8  # observations kept
 
 @dataclass(frozen=True)
 class Plan:
-    """What an agent last decided in an episode, and on what grounds."""
+    """The last planned chunk of an episode, with its retrieval and conditioning."""
 
     retrieval: Retrieval
-    given: Conditioning
+    conditioning: Conditioning
     chunk: ActionChunk
 
 
 @dataclass
 class RunningEpisode:
-    """What is remembered of one running episode."""
+    """The state of one running episode."""
 
     first: Observation
     used: UsedMatches
     progress: Progress
     window: deque[Observation] = field(default_factory=lambda: deque(maxlen=N_WINDOW))
     queue: deque[F64] = field(default_factory=deque)
-    chunk: F64 | None = None  # (H, a) in the world, the whole of what was last planned
+    chunk: F64 | None = None  # (H, a) in the world frame: the whole last chunk
     retrieval: Retrieval | None = None
-    match: FrameRef | None = None  # of it, in the demonstration as it was recorded
+    match: FrameRef | None = None  # frame of its best match in the demonstration as recorded
     plan: Plan | None = None
-    led_to: FrameRef | None = None  # where in its demonstration the last chunk ends, as far as it is executed
+    expected_frame: FrameRef | None = None  # of the demonstration, where the executed part of the chunk ends
     stopped: bool = False
 
     def drop(self) -> None:
-        """Forget what was to be sent."""
+        """Discard the queued actions."""
         self.queue.clear()
         self.progress.send(None)

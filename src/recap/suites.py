@@ -1,6 +1,6 @@
-"""Worlds that are installed: each brings its tasks, experts, pools, policies and recipes.
+"""Installed suites of worlds, with their tasks, experts, pools, policies and recipes.
 
-A suite is found by the entry point group `recap.worlds`. The library knows no world by name.
+Suites are found by the entry point group `recap.worlds`. The library names no world.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ Options = Mapping[str, Scalar]
 
 
 class World(Protocol):
-    """One environment. It may also have `render() -> (h, w, 3)` for films, and `close()`.
+    """One environment. It may also have `render() -> (h, w, 3)` for videos, and `close()`.
 
-    Observing is apart from stepping, so that images are drawn only when an agent looks.
+    `observe` is separate from `step`, so that images are rendered only when an agent needs them.
     """
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
-        """Begin an episode: metrics by name, as they are at its start."""
+        """Begin an episode; returns the metrics at its start, by name."""
 
     def observe(self, image_size: int | None) -> Observation:
-        """What is seen now; a simulator draws images of that size, and none where it is None."""
+        """The current observation; a simulator renders images of that size, or none if it is None."""
 
     def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
-        """One control period: metrics by name, and whether the environment ended the episode."""
+        """Run one control period; returns metrics by name, and whether the environment ended the episode."""
 
 
 class PoseEstimator(Protocol):
-    """Adds the poses of objects to an observation; one for each episode, since it may track them."""
+    """Adds the poses of objects to an observation. Make a new one per episode, since it may track poses."""
 
     def estimate(self, observation: Observation) -> Observation:
-        """The observation with every pose that is found."""
+        """The observation with every pose that could be estimated."""
 
 
 class Suite:
-    """Worlds of one kind and what comes along; a world of your own overrides what it has."""
+    """Worlds of one kind, with their tasks, pools and policies; a subclass overrides what it provides."""
 
     name: ClassVar[str] = ""
-    metric: ClassVar[str] = "success"  # that thresholds are about
-    thresholds: ClassVar[tuple[float, ...]] = (0.5,)  # of the metric: success is to pass the first one
+    metric: ClassVar[str] = "success"  # metric of the thresholds
+    thresholds: ClassVar[tuple[float, ...]] = (0.5,)  # of the metric; passing the first is success
     seeds: ClassVar[Sequence[int]] = range(42, 92)
     development_seeds: ClassVar[Sequence[int]] = range(500, 505)
     default_pool: ClassVar[str | None] = None
@@ -60,11 +60,11 @@ class Suite:
     options: ClassVar[Options] = {}  # settings of a world, with their defaults
 
     def _lacks(self, method: str) -> InputError:
-        """What a suite of one's own forgot to override."""
+        """The error for a method that a subclass must override."""
         return InputError(f"env '{self.name}' has no {method}(): override Suite.{method}")
 
     def check(self, options: Options) -> Options:
-        """The options with defaults filled in; an unknown one, or a word for a number, is refused."""
+        """The options with defaults filled in; refuses unknown names, and text for a number."""
         for name in options:
             one_of(f"option of env '{self.name}'", name, sorted(self.options))
             is_number = isinstance(self.options[name], int | float) and not isinstance(
@@ -79,15 +79,15 @@ class Suite:
         raise self._lacks("tasks")
 
     def seen(self) -> frozenset[str]:
-        """Tasks that its policies are trained on."""
+        """Tasks that the suite's policies were trained on."""
         return frozenset()
 
     def task_key(self, name: str) -> str:
-        """A task as results write it, from what a person writes; an unknown one is refused."""
+        """The key of a task, as results list it, from what a user typed; refuses an unknown task."""
         return one_of("task", name, self.tasks(self.check({})))
 
     def expand(self, name: str) -> Sequence[str]:
-        """Tasks by the name of one or of a group."""
+        """Keys of the tasks that a name stands for: one task or a group."""
         return (self.task_key(name),)
 
     def ordered(self, tasks: Sequence[str]) -> tuple[str, ...]:
@@ -95,19 +95,19 @@ class Suite:
         return tuple(tasks)
 
     def title(self, task: str) -> str:
-        """A task in words."""
+        """A readable name of a task."""
         return task.replace("_", " ")
 
     def robot(self, options: Options) -> RobotSpec:
-        """Who acts there."""
+        """The robot that acts in the worlds."""
         raise self._lacks("robot")
 
     def context(self, options: Options) -> TaskContext:
-        """What observations do not show."""
+        """The context that observations do not show."""
         return NO_CONTEXT
 
     def make(self, options: Options) -> World:
-        """A world."""
+        """Make a world."""
         raise self._lacks("make")
 
     def embodied(self, embodiment: str) -> Options:
@@ -115,61 +115,61 @@ class Suite:
         return {}
 
     def max_steps(self, task: str, options: Options) -> int:
-        """Of an episode."""
+        """The maximum number of steps of an episode."""
         raise self._lacks("max_steps")
 
     def expert(self, options: Options) -> Any:
-        """A scripted agent, where there is one."""
+        """A scripted expert, if there is one."""
         raise InputError(f"env '{self.name}' has no expert")
 
     def estimator(self, options: Options) -> PoseEstimator:
-        """Poses from pixels, where there is such."""
+        """An estimator of poses from images, if there is one."""
         raise InputError(f"env '{self.name}' cannot find poses in pixels: leave --objects out")
 
     def retrievals(self) -> Mapping[str, tuple[TermDescriber, RetrievalConfig]]:
-        """Retrievals of its own, by name."""
+        """The suite's own retrievals, by name."""
         return {}
 
     def retrieval_for(self, target: Episode, shown: Episode) -> str | None:
-        """Its retrieval for such a target and such a pool; None: they are not its own."""
+        """The suite's retrieval for a target and a pool, or None if they are not of this suite."""
         return None
 
     def policies(self) -> Mapping[str, Path]:
-        """Trained policies that come along, by name."""
+        """Included trained policies, by name."""
         return {}
 
     def pools(self) -> Mapping[str, str]:
-        """Pools that come along: name -> what is in it."""
+        """Included pools: name -> description."""
         return {}
 
     def open_pool(self, name: str) -> PoolSource:
-        """One of them."""
+        """Open an included pool."""
         raise self._lacks("open_pool")
 
     def dress(self, pool: Any) -> PoolSource | None:
-        """A packed pool of its own demonstrations with images that can be drawn; None: it is not its own."""
+        """A packed pool of the suite with rendered images added, or None if it is not of this suite."""
         return None
 
     def draw(self, episode: Episode, size: int) -> Sequence[U8] | None:
-        """The frames of one of its demonstrations at that size; None: it cannot, or it is not its own."""
+        """Render the frames of a demonstration of the suite at that size, or None if it cannot."""
         return None
 
     def training_presets(self) -> Mapping[str, TrainConfig]:
-        """Recipes by name."""
+        """Training recipes, by name."""
         return {}
 
     def check_training(self, config: TrainConfig, target: Sequence[Episode]) -> None:
-        """Refuse a training that contradicts itself."""
+        """Refuse a training config that contradicts itself or the target."""
 
 
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """What installed packages add to a group of entry points, by name."""
+    """The entry points of a group, by name."""
     return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
 
 
 @cache
 def suites() -> dict[str, Suite]:
-    """Every suite that is installed, by name."""
+    """All installed suites, by name."""
     found: dict[str, Suite] = {}
     for entry in plugins("recap.worlds").values():
         suite = entry.load()
@@ -179,7 +179,7 @@ def suites() -> dict[str, Suite]:
 
 
 def shipped_policies() -> dict[str, Path]:
-    """Policies that come with installed suites."""
+    """The policies that installed suites include, by name."""
     return {name: path for suite in suites().values() for name, path in suite.policies().items()}
 
 

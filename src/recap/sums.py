@@ -1,4 +1,4 @@
-"""SHA-256 of files, and lists of them in the form that `sha256sum` reads."""
+"""SHA-256 checksums of files, listed in the format of `sha256sum`."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from recap.run_directory import write_whole
 
 NAME = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
-_MAX_BYTES = 64 * 2**20  # of a list
+_MAX_BYTES = 64 * 2**20  # of a list of checksums
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How files differ from a list of them."""
+    """How files differ from a list of checksums."""
 
-    n: int  # files as they were
+    n: int  # unchanged files
     changed: tuple[str, ...]
     missing: tuple[str, ...]
     unlisted: tuple[str, ...]
 
 
 def file_sha256(path: Path) -> str:
-    """Of a file of any size."""
+    """The checksum of a file of any size."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def list_of(path: Path) -> Path:
-    """Where the list of a folder or a file is kept, unless it is given."""
+    """The default path of the list of a folder or a file."""
     return path / NAME if path.is_dir() else path.with_name(f"{path.name}.sha256")
 
 
 def write_sums(path: Path, sums: Path) -> int:
-    """Write the list of a folder or a file; how many files it names."""
+    """Write the list of a folder or a file; returns the number of files."""
     found = {name: file_sha256(file) for name, file in _files(path, sums).items()}
     if not found:
         raise InputError(f"there is no file in {path}: give a checkpoint, a snapshot or a dataset")
@@ -56,7 +56,7 @@ def check_sums(path: Path, sums: Path) -> Checked:
 
 
 def _files(path: Path, sums: Path) -> dict[str, Path]:
-    """Name -> file, but for the list itself."""
+    """Name -> file, without the list itself."""
     if path.is_file():
         return {path.name: path}
     files = sorted(file for file in path.rglob("*") if file.is_file())
@@ -65,7 +65,7 @@ def _files(path: Path, sums: Path) -> dict[str, Path]:
 
 
 def _read(sums: Path) -> Mapping[str, str]:
-    """Name -> SHA-256."""
+    """Read a list: name -> SHA-256."""
     if not sums.is_file():
         raise InputError(f"there is no list {sums}: recap verify PATH --write makes one of what is there now")
     found = {}

@@ -1,4 +1,4 @@
-"""A conformance kit for worlds and robots of one's own: each check raises one InputError that lists all."""
+"""Conformance checks for your own worlds and robots; each raises one InputError that lists all problems."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recap.types import Observation, Requires
 def check_world(
     suite: Suite, task: str = "", seed: int = 500, n_steps: int = 5, robot: RobotSpec | None = None
 ) -> None:
-    """Check a suite's worlds against its own description.
+    """Check that a suite's worlds match its robot description.
 
     Args:
-        robot: what a suite that does not describe its robot, as a Gymnasium environment, is checked against.
-        task: one of its tasks; empty: the first.
-        n_steps: how long the robot is held in place.
+        robot: the description, for a suite without one, such as a Gymnasium environment.
+        task: one of the suite's tasks; empty: the first.
+        n_steps: number of steps for which the robot is held in place.
     """
     problems: list[str] = []
     options = suite.check({})
@@ -60,13 +60,13 @@ def check_world(
 
 
 def check_robot(robot: Any, spec: RobotSpec, n_steps: int = 3) -> None:
-    """Check an object that `recap run` is to drive: what it observes, and that it can be held in place.
+    """Check a robot for `recap run`: its observations, and that it can be held in place.
 
     Args:
-        robot: has observe() and act(action).
-        spec: its description.
+        robot: an object with observe() and act(action).
+        spec: the robot description.
     """
-    from recap.serving.observations import Look, read_observation
+    from recap.serving.observations import ObservationSpec, read_observation
     from recap_client.messages import as_message
 
     problems: list[str] = []
@@ -74,12 +74,12 @@ def check_robot(robot: Any, spec: RobotSpec, n_steps: int = 3) -> None:
         if not callable(getattr(robot, name, None)):
             problems.append(f"it has no {name}()")
     _raise(f"robot '{spec.name}'", problems)
-    look = Look(spec, Requires(), estimates=False, default_prompt="")
+    observed = ObservationSpec(spec, Requires(), estimates=False, default_prompt="")
     for _ in range(n_steps):
         seen = robot.observe()
         message: Mapping[str, Any] = as_message(seen) if isinstance(seen, Observation) else seen
         try:
-            read = read_observation(message, look, 0.0)
+            read = read_observation(message, observed, 0.0)
         except Exception as error:
             problems.append(" ".join(str(error).split()))
             break
@@ -98,7 +98,7 @@ def _begin(world: World, suite: Suite, task: str, seed: int, problems: list[str]
 
 
 def _compare(seen: Observation, robot: RobotSpec, images: bool = True) -> list[str]:
-    """What of an observation is not as the description says."""
+    """The differences between an observation and the description."""
     problems = []
     if np.shape(seen.proprio) != (robot.body.size,):
         problems.append(

@@ -1,4 +1,4 @@
-"""What flows through the library; shapes are written here and nowhere else."""
+"""The types that are passed between the folders of the library, with the shapes of their arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recap_client.messages import CORRECTION_FROM
 
-QUARANTINE = "quarantine"  # attribute: true of a demonstration that is never retrieved
+QUARANTINE = "quarantine"  # attribute: true if a demonstration must not be retrieved
 
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
@@ -23,23 +23,23 @@ Outcome: TypeAlias = Literal["success", "failure", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an agent sees at one control step."""
+    """An observation at one control step."""
 
     proprio: F32  # (p,)
-    task: str  # the instruction, in words
+    task: str  # the instruction
     time_s: float  # since the start of the episode
     images: Mapping[str, U8] = field(default_factory=dict)  # camera -> (h, w, 3)
-    objects: Mapping[str, F64] = field(default_factory=dict)  # name -> pose; absent when not seen
-    goal: F64 | None = None  # pose the task asks for, where it has one
+    objects: Mapping[str, F64] = field(default_factory=dict)  # name -> pose; missing if not seen
+    goal: F64 | None = None  # goal pose, if the task has one
 
     def seen_by(self, cameras: Sequence[str]) -> Observation:
-        """With the images of these cameras alone."""
+        """The observation with the images of only these cameras."""
         return replace(self, images={name: self.images[name] for name in cameras if name in self.images})
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Frames begin to end (left out) of a demonstration."""
+    """Frames begin to end - 1 of a demonstration."""
 
     episode_id: str
     begin: int
@@ -48,7 +48,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
-    """One demonstration; images are any sequence of frames, so that they may be decoded lazily."""
+    """One demonstration; images are sequences of frames, which may be decoded lazily."""
 
     id: str
     scene_id: str  # equal for demonstrations that start from the same scene
@@ -61,28 +61,28 @@ class Episode:
     objects: Mapping[str, F32] = field(default_factory=dict)  # name -> (t, d)
     goal: F32 | None = None  # (g,)
     images: Mapping[str, Sequence[U8]] = field(default_factory=dict)  # camera -> t frames (h, w, 3)
-    action_space: str = ""  # what an action means, with its unit
+    action_space: str = ""  # meaning and unit of an action
     success: bool = True
-    source: str = ""  # what made it
-    attributes: Mapping[str, Scalar] = field(default_factory=dict)  # whatever else should travel along
-    cut_from: Span | None = None  # of a sub-trajectory: where it comes from
+    source: str = ""  # program or dataset that it comes from
+    attributes: Mapping[str, Scalar] = field(default_factory=dict)  # further values to keep
+    cut_from: Span | None = None  # frames that a sub-trajectory was cut from
 
     def __len__(self) -> int:
         return len(self.timestamps)
 
     @property
     def symmetry(self) -> int:
-        """How many turns of the task's object look alike."""
+        """The order of the rotational symmetry of the task's object."""
         return int(self.attributes.get("symmetry", 1))
 
     @property
     def symmetry_index(self) -> int:
-        """A demonstration is described by the first of its equal poses."""
+        """Always 0: a demonstration is described by the first of its symmetric poses."""
         return 0
 
     @property
     def first_match(self) -> int:
-        """The first frame that may be retrieved: 0, or of a correction where the person took over."""
+        """The first frame that may be retrieved: 0, or in a correction where the person took over."""
         since = self.attributes.get(CORRECTION_FROM)
         if not isinstance(since, int | float):
             return 0
@@ -90,17 +90,17 @@ class Episode:
 
     @property
     def context(self) -> TaskContext:
-        """What its observations do not show."""
+        """The embodiment, symmetry and attributes."""
         return TaskContext(self.embodiment, self.symmetry, self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What an observation does not show: which embodiment acts, and what is known of the task's object."""
+    """What observations do not show: the embodiment, the object's symmetry, further attributes."""
 
     embodiment: str = ""
-    symmetry: int = 1  # how many turns of the task's object look alike
-    attributes: Mapping[str, Scalar] = field(default_factory=dict)  # as those of an `Episode`
+    symmetry: int = 1  # order of the rotational symmetry of the task's object
+    attributes: Mapping[str, Scalar] = field(default_factory=dict)  # like those of an `Episode`
 
 
 NO_CONTEXT = TaskContext()
@@ -108,12 +108,12 @@ NO_CONTEXT = TaskContext()
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is observed now, with the frames that led to it: the last one is now."""
+    """The current observation and those before it; the last frame is the present."""
 
     task: str
     timestamps: F64  # (t,)
     proprio: F32  # (t, p)
-    objects: Mapping[str, F32] = field(default_factory=dict)  # name -> (t, d), those seen in every frame
+    objects: Mapping[str, F32] = field(default_factory=dict)  # name -> (t, d), if seen in every frame
     goal: F32 | None = None  # (g,)
     images: Mapping[str, Sequence[U8]] = field(default_factory=dict)
     context: TaskContext = NO_CONTEXT
@@ -123,7 +123,7 @@ class Moment:
     def of(
         cls, observations: Sequence[Observation], context: TaskContext = NO_CONTEXT, symmetry_index: int = 0
     ) -> Moment:
-        """Observations in a row, oldest first."""
+        """Stack consecutive observations, oldest first."""
         now = observations[-1]
         seen = [name for name in now.objects if all(name in o.objects for o in observations)]
         cameras = [name for name in now.images if all(name in o.images for o in observations)]
@@ -143,7 +143,7 @@ class Moment:
 
     @property
     def id(self) -> str:
-        """It is of no demonstration."""
+        """A fixed name, since the frames belong to no demonstration."""
         return "query"
 
     @property
@@ -152,7 +152,7 @@ class Moment:
 
     @property
     def symmetry(self) -> int:
-        """How many turns of the task's object look alike."""
+        """The order of the rotational symmetry of the task's object."""
         return self.context.symmetry
 
     @property
@@ -161,31 +161,31 @@ class Moment:
 
     @property
     def actions(self) -> F32:
-        """None are known: (t, 0)."""
+        """Empty, since no actions are known: (t, 0)."""
         return np.zeros((len(self), 0), np.float32)
 
 
-# Frames in a row, as retrieval reads them: a demonstration, or what is observed now with what led to it.
+# Consecutive frames, as retrieval reads them: a demonstration, or the current observation with its history.
 Frames: TypeAlias = Episode | Moment
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeResult:
-    """How one evaluation episode ended; an error is not a failure."""
+    """The result of one evaluation episode; an error does not count as a failure of the agent."""
 
     task: str  # the task's key, such as "lift_pot"
     seed: int
     outcome: Outcome
     steps: int
     metrics: Mapping[str, float]  # name -> the highest value in the episode
-    first_step: Mapping[str, int | None]  # threshold -> first step past it
-    error: str | None = None  # the traceback, when outcome is "error"
+    first_step: Mapping[str, int | None]  # threshold -> first step that passes it, or None
+    error: str | None = None  # the traceback, if the outcome is "error"
     held: int = 0  # steps in which a progress gate held the chunk
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRef:
-    """The only pointer into a pool."""
+    """A frame of a demonstration in a pool."""
 
     episode_id: str
     t: int
@@ -193,58 +193,58 @@ class FrameRef:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """How every frame of some episodes is described, term by term, laid end to end."""
+    """The descriptors of every frame of some episodes, by term, concatenated over episodes."""
 
-    fingerprint: str  # of the describer that made them
+    fingerprint: str  # of the describer
     episode_ids: tuple[str, ...]
-    starts: NDArray[np.int64]  # (e + 1,) episode i has rows starts[i]:starts[i + 1]
+    starts: NDArray[np.int64]  # (e + 1,): episode i has rows starts[i]:starts[i + 1]
     terms: Mapping[str, F32]  # term -> (n, d)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What retrieval is asked: the moment, how the episode began, and what must not be returned."""
+    """A query: recent observations, the first one of the episode, and what to exclude or penalise."""
 
     window: tuple[Observation, ...]  # oldest first; the last one is now
-    first: Observation  # stage 1 is run against it, again when the pool changes
+    first: Observation  # stage 1 compares it, again when the pool changes
     context: TaskContext = NO_CONTEXT
     exclude: frozenset[str] = frozenset()  # ids of episodes, or of scenes
-    avoid: tuple[tuple[FrameRef, float], ...] = ()  # matches that led nowhere, and what to add near them
-    follow: FrameRef | None = None  # to where the last chunk led
+    avoid: tuple[tuple[FrameRef, float], ...] = ()  # used matches, and the penalty near each
+    follow: FrameRef | None = None  # frame at which the last chunk ended
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A moment of the pool that fits."""
+    """A retrieved frame of the pool."""
 
     ref: FrameRef
-    distance: float  # square root of the summed costs, more by `avoid`, less by `follow`, not below 0
+    distance: float  # root of the summed costs, plus `avoid`, minus `follow`, at least 0
     costs: Mapping[str, float]  # term -> its share of the summed cost
-    symmetry_index: int = 0  # by which of its equal poses the query's object was matched
+    symmetry_index: int = 0  # symmetric pose of the query's object that matched
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """The matches, nearest first; none when nothing is in range, which is an answer."""
+    """The result of a query: matches, nearest first; empty if nothing is in range."""
 
     matches: tuple[Match, ...]
     pool_version: int
-    candidates: tuple[str, ...]  # episodes that stage 1 kept, nearest first
-    confidence: float  # in (0, 1]: how usual it is within the pool; 0 without a match, nan if it is too small
+    candidates: tuple[str, ...]  # episodes that stage 1 selected, nearest first
+    confidence: float  # p-value of the distance within the pool; 0: no match, nan: pool too small
     timings_ms: Mapping[str, float]
-    path_costs: tuple[float, ...] = ()  # of the candidates, where the path is weighed
-    off_course: float | None = None  # how far from here the moment is to which the last chunk was to lead
-    kept: Any = field(default=None, compare=False, repr=False)  # the candidates as the retriever knows them
+    path_costs: tuple[float, ...] = ()  # of the candidates, if the path has a weight
+    off_course: float | None = None  # distance to the frame at which the last chunk should have ended
+    kept: Any = field(default=None, compare=False, repr=False)  # internal state of the retriever
 
 
 @dataclass(frozen=True, slots=True)
 class Conditioning:
-    """What a policy is given: the moment and the matches, each in its own canonical frame.
+    """The policy's input: the current observation and the matches, each in its own canonical frame.
 
-    Nothing retrieved: `valid` is all false. Where an object or goal is not known its width d is 0.
+    If nothing was retrieved, `valid` is all false. If an object or goal is not known, its width d is 0.
     """
 
-    frame: F64  # (3,) or (7,) the query's frame in the world: identity when not aligned
+    frame: F64  # (3,) or (7,) the query's frame in the world; identity if not aligned
     now: F32  # (p,) the query's proprioception
     object_now: F64  # (d,) the query's object
     goal_now: F64  # (d,)
@@ -252,11 +252,11 @@ class Conditioning:
     proprio: F32  # (k, H, p)
     objects: F64  # (k, H, d)
     goals: F64  # (k, d)
-    frames: F64  # (k, 3) or (k, 7) their frames in the world
-    valid: NDArray[np.bool_]  # (k, H) false past the end of a demonstration, where the last row is held
-    refs: tuple[FrameRef, ...]  # (k) first frames
-    last_refs: tuple[FrameRef, ...]  # (k) last valid frames
-    latents: F32 | None = None  # (f, c, h, w) of the first match's shown frames, where a policy looks at them
+    frames: F64  # (k, 3) or (k, 7) frames of the matches in the world
+    valid: NDArray[np.bool_]  # (k, H) false past the end of a demonstration; the last row is repeated
+    refs: tuple[FrameRef, ...]  # (k) first frames of the chunks
+    last_refs: tuple[FrameRef, ...]  # (k) last valid frames of the chunks
+    latents: F32 | None = None  # (f, c, h, w) of the first match, if the policy uses images
 
     @property
     def is_empty(self) -> bool:
@@ -265,17 +265,17 @@ class Conditioning:
 
 @dataclass(frozen=True, slots=True)
 class ActionChunk:
-    """What a policy predicts, in the canonical frame."""
+    """A predicted action chunk, in the canonical frame."""
 
     actions: F32  # (H, a)
-    residual: F32  # (H, a) over the retrieved chunk; of absolute actions, the difference to it
+    residual: F32  # (H, a) difference to the retrieved chunk
     predicted_latents: F32 | None = None  # (cameras, c, h, w) of the frame at the chunk's end
-    predicted_state: F32 | None = None  # (p [+ 4],) proprioception and object pose then: x, y, cos, sin
+    predicted_state: F32 | None = None  # (p [+ 4],) then: proprioception, object x, y, cos, sin
 
 
 @dataclass(frozen=True)
 class Requires:
-    """What must be known of a scene."""
+    """The objects, goal and cameras that must be known."""
 
     objects: tuple[str, ...] = ()  # by name
     goal: bool = False
@@ -289,7 +289,7 @@ class Requires:
         )
 
     def missing(self, objects: Container[str], goal: object) -> str | None:
-        """What is not there, in words."""
+        """The first missing object or goal, for an error message; None if all are known."""
         lacking = [f"object '{name}'" for name in self.objects if name not in objects]
         lacking += ["goal"] if self.goal and goal is None else []
         return lacking[0] if lacking else None

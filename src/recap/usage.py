@@ -1,7 +1,7 @@
-"""Which demonstrations robots used, how their episodes ended, and which demonstrations that speaks against.
+"""Logs which demonstrations robots used and how episodes ended, and finds suspect demonstrations.
 
-A log has one line of JSON for each chunk of actions, with the moment of the pool that it was made from, and
-one for the end of an episode where the robot says how it ended.
+A log has one line of JSON for each chunk of actions, with its match, and one for the end of each episode
+whose outcome the robot reports.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import numpy as np
 from recap.errors import DatasetError, InputError
 from recap.types import Retrieval
 
-MAX_BYTES, N_FILES = 64 * 2**20, 8  # of a log: then the oldest lines go
-ASTRAY = 0.05  # share of an episode's uses, of all demonstrations, that count as led astray
-MIN_RUNS = 3  # episodes; fewer speak for nothing
+MAX_BYTES, N_FILES = 64 * 2**20, 8  # of a log; then the oldest lines are dropped
+ASTRAY = 0.05  # share of all (episode, demonstration) pairs that count as led astray
+MIN_RUNS = 3  # episodes needed to judge a demonstration
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One chunk: the moment that it was made from, and where it led."""
+    """One chunk: its match, and how well the robot followed it."""
 
     episode_id: str
     t: int
     distance: float
-    missed_by: float | None = None  # how much further the robot then was from where the demonstration was
+    missed_by: float | None = None  # increase of the distance to the demonstration during the chunk
 
 
 @dataclass
@@ -42,10 +42,10 @@ class Run:
 
     name: str
     uses: list[Use] = field(default_factory=list)
-    success: bool | None = None  # None: nobody said
+    success: bool | None = None  # None: not reported
 
     def add(self, episode_id: str, t: int, distance: float, off_course: float | None) -> None:
-        """One look; `off_course` tells what became of the one before."""
+        """Add one chunk; `off_course` is the distance to the demonstration after the chunk before."""
         if self.uses and off_course is not None:
             last = self.uses[-1]
             self.uses[-1] = replace(last, missed_by=off_course - last.distance)
@@ -54,27 +54,27 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What speaks against a demonstration: episodes that used it, beside all others."""
+    """Statistics of one demonstration: the episodes that used it, compared with all others."""
 
     episode_id: str
     n_runs: int  # episodes that used it
-    n_astray: int  # of them, in which it led far from where it had led itself
-    n_ended: int  # of them, of which it is known how they ended
+    n_astray: int  # of these, in how many the robot ended up far from the demonstration
+    n_ended: int  # of these, how many have a known outcome
     n_failed: int
-    p_astray: float  # of so many by chance
+    p_astray: float  # p-value of n_astray
     p_failed: float
     accused: bool
 
 
 class UsageLog:
-    """Writes a log; its files are of bounded size."""
+    """Writes a log to files of bounded size."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._out = RotatingFileHandler(path, maxBytes=MAX_BYTES, backupCount=N_FILES - 1, encoding="utf-8")
 
     def use(self, robot: str, run: int, step: int, **what: Any) -> None:
-        """A chunk of actions; `what` is as in `Use`, with off_course, confidence, pool_version and held."""
+        """Log a chunk; `what` has the fields of `Use`, off_course, confidence, pool_version and held."""
         self._write({"robot": robot, "run": run, "step": step, **what})
 
     def outcome(self, robot: str, run: int, success: bool) -> None:
@@ -91,7 +91,7 @@ class UsageLog:
 
 
 def of_reply(match: Mapping[str, Any] | None, found: Retrieval | None) -> dict[str, Any]:
-    """What a log says of a retrieval, whose match is in its demonstration."""
+    """The fields of a log line for a retrieval; `match` refers to the recorded demonstration."""
     what: dict[str, Any] = dict(match or dict.fromkeys(("episode_id", "t", "distance")))
     for key in ("off_course", "confidence", "pool_version"):
         what[key] = None if found is None else getattr(found, key)
@@ -99,7 +99,7 @@ def of_reply(match: Mapping[str, Any] | None, found: Retrieval | None) -> dict[s
 
 
 def read_runs(paths: Iterable[Path]) -> list[Run]:
-    """The episodes of logs, oldest lines first."""
+    """Read the episodes of logs, oldest lines first."""
     runs: dict[tuple[str, int], Run] = {}
     for path in paths:
         if not path.is_file():
@@ -111,7 +111,7 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
                     try:
                         _note(runs, json.loads(line))
                     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                        if line.endswith(b"\n"):  # else the server is writing it
+                        if line.endswith(b"\n"):  # otherwise the server is still writing this line
                             what = f"{file}, line {number} is no line of a log"
                             raise DatasetError(f"{what}: give what recap serve --log wrote") from None
     return [run for run in runs.values() if run.uses]
@@ -129,12 +129,12 @@ def _note(runs: dict[tuple[str, int], Run], line: Mapping[str, Any]) -> None:
 
 
 def blame(runs: Sequence[Run], alpha: float = 0.05) -> list[Suspect]:
-    """Demonstrations by what speaks against them, worst first; a share `alpha` of the accused may be sound.
+    """All demonstrations, most suspect first; at most a share `alpha` of the accused is expected to be sound.
 
-    Accused is who leads robots astray: after its chunk they are much further from where the demonstration was
-    than they were before, more often than after the chunks of others. An episode counts once for each
-    demonstration, for its looks resemble each other. How episodes ended is told too, but accuses nobody:
-    a demonstration of a hard scene is used in episodes that fail, whoever leads them.
+    A demonstration is accused if it leads robots astray: during its chunks the distance to it grows unusually
+    much, more often than by chance. An episode counts once per demonstration, because its chunks are not
+    independent. Outcomes are reported but accuse nothing: a demonstration of a hard scene is used in episodes
+    that fail anyway.
     """
     missed: dict[tuple[int, str], float] = {}
     for number, run in enumerate(runs):
@@ -156,12 +156,12 @@ def blame(runs: Sequence[Run], alpha: float = 0.05) -> list[Suspect]:
         n_runs = sum(any(use.episode_id == name for use in run.uses) for run in runs)
         found.append(Suspect(name, n_runs, sum(own), len(used), failed, astray, by_end, False))
     found.sort(key=lambda suspect: (suspect.p_astray, suspect.p_failed, suspect.episode_id))
-    # Benjamini and Hochberg: of those accused, a share alpha at most is so by chance.
+    # Benjamini-Hochberg: the expected share of false accusations is at most alpha.
     ranks = [i for i, suspect in enumerate(found, 1) if suspect.p_astray <= alpha * i / len(found)]
     return [replace(suspect, accused=i < max(ranks, default=0)) for i, suspect in enumerate(found)]
 
 
 def at_least(k: int, n: int, marked: int, total: int) -> float:
-    """Chance of k marked or more in n drawn of a total with so many marked: Fisher's exact test."""
+    """Probability of k or more marked in n drawn from a total with `marked`: Fisher's exact test."""
     ways = sum(math.comb(marked, i) * math.comb(total - marked, n - i) for i in range(k, min(n, marked) + 1))
     return ways / math.comb(total, n)

@@ -1,4 +1,4 @@
-"""Camera frames as H.264 files: written whole or not at all, read frame by frame, joined without loss."""
+"""Camera frames as H.264 files: atomic writing, reading frame by frame, joining without re-encoding."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from recap.types import U8
 CODEC = "h264"
 PIXEL_FORMAT = "yuv420p"
 
-_GOP = 10  # a random frame costs at most this many decoded ones
+_GOP = 10  # frames per key frame: reading one frame decodes at most this many
 _BIT_EXACT = {"fflags": "+bitexact"}  # keeps library versions and dates out of the file
 
 
 def frame_rate(fps: float) -> Fraction:
-    """The rate as a small fraction, so that every frame falls on a whole tick of the file's clock."""
+    """The rate as a small fraction, so that every frame has an integer timestamp."""
     rate = Fraction(fps).limit_denominator(1001) if np.isfinite(fps) else Fraction(0)
     if rate <= 0:
         raise InputError(f"cannot write a video at {fps} frames per second: give a positive rate")
@@ -53,7 +53,7 @@ def write_video(path: Path, frames: Iterable[U8], fps: float, *, crf: int = 18) 
     count = 0
     with whole_file(path) as partial, _create(partial) as out:
         # No B-frames: pts order is file order. One thread and no look-ahead: equal frames give equal bytes
-        # (x264's look-ahead was seen to depend on what the memory held before).
+        # (x264's look-ahead was seen to depend on previous contents of memory).
         exact = "rc-lookahead=0:mbtree=0:scenecut=0"
         options = {"crf": str(crf), "preset": "veryfast", "g": str(_GOP), "bf": "0", "x264-params": exact}
         stream = out.add_stream("libx264", rate=rate, options=options)
@@ -97,7 +97,7 @@ def concatenate_videos(paths: Sequence[Path], out: Path, fps: float) -> list[tup
 
 
 def video_length(path: Path, fps: float) -> int:
-    """How many frames of a video are there: those its header promises, up to where the file ends."""
+    """The number of frames: as the header says, without those cut off at the end of the file."""
     size = path.stat().st_size if path.is_file() else 1
     if not size:
         raise DatasetError(_damaged(path, "it is empty, 0 bytes"))
@@ -110,18 +110,18 @@ def video_length(path: Path, fps: float) -> int:
 
 
 def video_size(path: Path) -> tuple[int, int]:
-    """Width and height that the header of a video promises; decodes nothing."""
+    """Width and height from the header of a video; decodes nothing."""
     with _opened(path) as (_, stream):
         return stream.width, stream.height
 
 
 class VideoFrames(LazySequence[U8]):
-    """`length` RGB frames of a video from frame `start` on, decoded when they are asked for."""
+    """`length` RGB frames of a video from frame `start` on, decoded on access."""
 
     def __init__(self, path: Path, start: int, length: int, fps: float) -> None:
         self.path, self.start, self.length, self.fps = path, start, length, fps
         self._lock = threading.Lock()
-        self._last = -2  # index read last; no index follows it
+        self._last = -2  # index read last; -2: none, no index follows it
         self._ahead: Iterator[U8] | None = None  # yields frame `_last + 1` next
 
     def __reduce__(self) -> tuple[type[VideoFrames], tuple[Path, int, int, float]]:
@@ -139,7 +139,7 @@ class VideoFrames(LazySequence[U8]):
         frames = self._ahead if follows and self._ahead is not None else self._decode(position)
         self._last, self._ahead = -2, None  # stays so if decoding fails
         frame = next(frames)
-        # Only a reader that walks forward keeps the file open: peeking into thousands of episodes must not.
+        # Only a sequential reader keeps the file open, so that thousands of episodes can be sampled.
         self._last = position
         if follows and position + 1 < self.length:
             self._ahead = frames
@@ -150,7 +150,7 @@ class VideoFrames(LazySequence[U8]):
         wanted, end = self.start + first, self.start + self.length
         if wanted >= end:
             return
-        convert = VideoReformatter()  # one for the pass: a frame on its own would start threads each time
+        convert = VideoReformatter()  # shared, since frame.to_ndarray would start threads for each frame
         with _opened(self.path) as (container, stream):
             for frame in _frames_from(container, stream, wanted, self.fps):
                 position = round(_seconds(frame) * self.fps)
@@ -170,12 +170,12 @@ def _frames_from(
 ) -> Iterator[av.VideoFrame]:
     """Decoded frames from a key frame at or before `wanted`."""
     tick = stream.time_base or Fraction(1, 1)
-    # Half a frame late, so that a rounded tick never lands on the key frame before the right one.
+    # Half a frame late, so that rounding never selects the previous key frame.
     container.seek(int((wanted + 0.5) / fps / tick), stream=stream)
     frames = container.decode(stream)
     first = next(frames, None)
     if first is not None and round(_seconds(first) * fps) > wanted:
-        # Reordered frames can hide the right key frame from a seek; decoding from the start cannot miss it.
+        # With reordered frames a seek can miss the key frame. Decoding from the start cannot.
         container.seek(0, stream=stream)
         frames, first = container.decode(stream), None
     if first is not None:
@@ -184,14 +184,14 @@ def _frames_from(
 
 
 def _packets(path: Path, rate: Fraction, n_before: int) -> Iterator[tuple[Packet[VideoStream], VideoStream]]:
-    """The packets of one video, moved behind `n_before` frames."""
+    """The packets of one video, with timestamps shifted by `n_before` frames."""
     with _opened(path) as (container, stream):
         ticks = 1 / rate / (stream.time_base or Fraction(1, 1))
         if ticks.denominator != 1:
             raise DatasetError(f"cannot join {path.name}: it was not written at {float(rate):g} fps")
         step = int(ticks)
         for packet in container.demux(stream):
-            if packet.pts is None or packet.dts is None:  # the empty packet that ends a stream
+            if packet.pts is None or packet.dts is None:  # the empty packet at the end of a stream
                 continue
             packet.pts += n_before * step
             packet.dts += n_before * step
@@ -205,7 +205,7 @@ def _create(path: Path) -> OutputContainer:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """An open video and its stream; what the library raises inside becomes a DatasetError."""
+    """An open video and its stream; errors of FFmpeg become a DatasetError."""
     try:
         with av.open(str(path)) as container:
             if not container.streams.video:

@@ -1,4 +1,4 @@
-"""Work spread over processes of this machine; each asks for the next item when it is ready for one."""
+"""Distributes work over processes of this machine; each asks for its next item when it is idle."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 class WorkerLostError(RecapError):
-    """A worker ended before its work did: killed from outside, out of memory, or crashed."""
+    """A worker ended early: killed, out of memory, or crashed."""
 
 
 def run_in_workers(
     work: Callable[[Iterator[Item]], Iterator[Result]], items: Sequence[Item], n_workers: int
 ) -> Generator[Result, None, None]:
-    """Yield what `work` makes of the items, in the order in which it comes; close it to stop.
+    """Yield the results of `work` in order of completion; close to stop.
 
-    `work` turns an iterator of items into one of results. With one worker it runs in this process; with
-    more it is sent to each, so it must be a function of a module, or a `functools.partial` of one.
+    `work` maps an iterator of items to an iterator of results. With one worker it runs in this process. With
+    more it is sent to each, so it must be a module-level function, or a `functools.partial` of one.
     """
     n_workers = min(n_workers, len(items))
     if n_workers <= 1:
@@ -56,7 +56,7 @@ def run_in_workers(
                 yield from _attend(pipe, processes, waiting)
     finally:
         for process in processes.values():
-            process.kill()  # they hold nothing that could be lost
+            process.kill()  # they hold no unsaved results
         for process in processes.values():
             process.join()
 
@@ -64,7 +64,7 @@ def run_in_workers(
 def _attend(
     pipe: Connection, processes: dict[Connection, SpawnProcess], waiting: Iterator[Any]
 ) -> Iterator[Any]:
-    """Serve one message of a worker: (result,), an error, or the wish for another item (None)."""
+    """Handle one message of a worker: (result,), an error, or None, a request for another item."""
     try:
         message = pipe.recv()
     except (EOFError, OSError):
@@ -81,16 +81,16 @@ def _attend(
     elif isinstance(message, Exception):
         raise message
     else:
-        with suppress(OSError):  # it died while waiting: the end of its pipe is read next
-            pipe.send(list(islice(waiting, 1)))  # empty when all are given out
+        with suppress(OSError):  # it died; the end of its pipe is read next
+            pipe.send(list(islice(waiting, 1)))  # empty if no items are left
 
 
 @contextmanager
 def _quiet_single_threaded() -> Iterator[None]:
-    """What the children inherit: one thread each, and Ctrl-C left to the parent."""
+    """Set what child processes inherit: one thread each, and Ctrl-C blocked."""
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    resource_tracker.ensure_running()  # multiprocessing's own; starting it later would lift the mask
+    resource_tracker.ensure_running()  # starting it later would unblock the signal
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -106,7 +106,7 @@ def _quiet_single_threaded() -> Iterator[None]:
 def _serve(pipe: Connection, work: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    # A parent that is killed closes nothing: without this its workers would finish what they have in hand.
+    # A killed parent closes nothing. Without this thread its workers would finish their current item.
     threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 
     def ask() -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Worlds of our own: PushT and two arms, each with its expert, its retrieval, its recipes and its pools.
+"""The included worlds, such as PushT and two arms, each with its expert, retrievals, recipes and pools.
 
 `import recap_worlds.envs` registers their Gymnasium ids.
 """

@@ -191,7 +191,7 @@ def dualarm(
                 place = out if len(specs) == 1 else out / spec.task
                 there, run = is_lerobot(place), to_lerobot
             if there and len(specs) > 1:
-                continue  # a whole dataset of an earlier, stopped call
+                continue  # complete from an earlier, stopped call
             with progress_bar(f"demonstrations of {spec.task}") as progress:
                 run(spec, place, progress=progress)
             click.echo(f"Dataset: {place} ({spec.episodes} demonstrations)")
@@ -263,7 +263,7 @@ def _collect_suite(
     out: Path,
     options: Options,
 ) -> int:
-    """Demonstrations of a suite's expert as one dataset."""
+    """Collect demonstrations of a suite's expert as one dataset."""
     from recap.cli.terminal import progress_bar
     from recap.suites import suites
     from recap_worlds.collecting import SuiteSpec, collect_suite

@@ -1,4 +1,4 @@
-"""Demonstrations of any suite's expert, as one LeRobot dataset; stopped collections are resumed."""
+"""Collects demonstrations of a suite's expert as one LeRobot dataset; a stopped collection can be resumed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from recap.suites import Options, Suite, World, suites
 from recap.types import Episode
 from recap_worlds.staging import collect_lerobot
 
-COLLECTION_SEEDS = 100_000  # and above: none that anything is evaluated on
-N_SCENES = 5  # that are tried for one demonstration
-NEXT_SCENE = 10_000_000  # whose seed is that much higher
+COLLECTION_SEEDS = 100_000  # and above; never used for evaluation
+N_SCENES = 5  # scenes that are tried per demonstration
+NEXT_SCENE = 10_000_000  # added to the seed for the next scene
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class SuiteSpec:
 
     env: str
     tasks: tuple[str, ...]
-    episodes: int  # a task
+    episodes: int  # per task
     embodiment: str
     options: Options = field(default_factory=dict)
     first_seed: int = COLLECTION_SEEDS
     image_size: int = 128  # 0: no images
-    after: int = 10  # steps that are recorded past success
+    after: int = 10  # steps that are recorded after success
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -57,7 +57,7 @@ class SuiteSpec:
             )
 
     def demos(self) -> list[Demo]:
-        """Task after task."""
+        """The demonstrations, task by task."""
         pairs = [(task, self.first_seed + i) for task in self.tasks for i in range(self.episodes)]
         return [Demo(index, task, seed) for index, (task, seed) in enumerate(pairs)]
 
@@ -65,7 +65,7 @@ class SuiteSpec:
 def collect_suite(
     spec: SuiteSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
+    """Collect missing demonstrations and write the dataset `out`; the same call resumes after a stop."""
     make = partial(_demonstrations, spec, _widths(spec))
     collect_lerobot(
         asdict(spec), spec.demos(), make, out, spec.embodiment, workers=workers, progress=progress
@@ -73,7 +73,7 @@ def collect_suite(
 
 
 def _widths(spec: SuiteSpec) -> dict[str, int]:
-    """Of the objects of all tasks, which are columns of one dataset; one task has all its own."""
+    """Widths of the objects of all tasks, which share one dataset; empty for a single task."""
     from recap.pool.importers.mapping import OBJECT
 
     suite, found = suites()[spec.env], dict[str, int]()
@@ -106,7 +106,7 @@ def _close(world: World) -> None:
 
 
 def successful(spec: SuiteSpec, suite: Suite, world: World, expert: Any, demo: Demo) -> Episode:
-    """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
+    """A successful demonstration of the demo's scene or, if the expert fails there, of another scene."""
     for scene in range(N_SCENES):
         episode = demonstrate(spec, suite, world, expert, demo.task, demo.seed + scene * NEXT_SCENE)
         if episode.success:
@@ -117,7 +117,7 @@ def successful(spec: SuiteSpec, suite: Suite, world: World, expert: Any, demo: D
 
 
 def demonstrate(spec: SuiteSpec, suite: Suite, world: World, expert: Any, task: str, seed: int) -> Episode:
-    """The expert's episode in that scene, whether it succeeds or not."""
+    """The expert's episode in a scene, successful or not."""
     options = suite.check(spec.options)
     robot = suite.robot(options)
     world.reset(seed, task)

@@ -1,4 +1,4 @@
-"""Importing this registers our Gymnasium ids: `recap/PushT-v0` and `recap/DualArm-…-v0`."""
+"""Registers the Gymnasium ids on import: `recap/PushT-v0` and `recap/DualArm-…-v0`."""
 
 from __future__ import annotations
 

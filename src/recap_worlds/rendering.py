@@ -1,4 +1,4 @@
-"""Camera pictures of a scene, drawn without a display by EGL or OSMesa."""
+"""Renders camera images of a scene without a display, with EGL or OSMesa."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _open: weakref.WeakSet[Renderer] = weakref.WeakSet()
 
 
 class Renderer:
-    """Draws one model; it holds a GL context of its own."""
+    """Renders one model, with its own GL context."""
 
     def __init__(
         self, model: Any, size: int, groups: Collection[int] = (1, 2), *, headlight: bool = False
     ) -> None:
-        """A renderer of that model.
+        """Create a renderer of the model.
 
         Args:
-            groups: of geoms that are shown; others only collide.
-            headlight: whether the headlight goes along from camera to camera, which takes longer.
+            groups: geom groups that are visible; other geoms only collide.
+            headlight: move the headlight to each camera, which is slower.
         """
         self._headlight = headlight
         self._model = model
@@ -49,11 +49,11 @@ class Renderer:
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._gpu)
         self._size = size
         if not _open:
-            atexit.register(_close_all)  # after the backend's own handler, so that it runs before
+            atexit.register(_close_all)  # registered after the backend's handler, so that it runs before it
         _open.add(self)
 
     def draw(self, data: Any, cameras: Iterable[str], size: int) -> dict[str, U8]:
-        """What each camera sees: (size, size, 3)."""
+        """The images of the cameras: (size, size, 3)."""
         self._context.make_current()
         if size != self._size:
             mujoco.mjr_resizeOffscreen(size, size, self._gpu)
@@ -82,7 +82,7 @@ class Renderer:
         )
 
     def close(self) -> None:
-        """Give the context back."""
+        """Free the GL context."""
         _open.discard(self)
         self._context.make_current()
         self._gpu.free()
@@ -104,7 +104,7 @@ def _gl_context(size: int) -> Any:
         else:
             from mujoco.gl_context import GLContext
         return GLContext(size, size)
-    except Exception as error:  # whatever a missing or half-installed GL makes of it
+    except Exception as error:  # a missing or incomplete GL can raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RecapError(
             f"cannot draw camera pictures with {backend or 'the default backend'} ({reason}): "
@@ -114,7 +114,7 @@ def _gl_context(size: int) -> Any:
 
 @cache
 def choose_backend() -> str:
-    """MUJOCO_GL where it is set, else EGL if it finds a device, else OSMesa; other systems have their own."""
+    """MUJOCO_GL if set, else EGL if it finds a device, else OSMesa; only Linux needs a choice."""
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()
     if asked in ("egl", "osmesa"):
         return asked
@@ -124,7 +124,7 @@ def choose_backend() -> str:
 
 
 def _egl_has_device() -> bool:
-    """Asked without PyOpenGL, which cannot change its mind once it has loaded one backend."""
+    """Checked without PyOpenGL, which cannot switch backends after loading one."""
     try:
         egl = ctypes.CDLL("libEGL.so.1")
         egl.eglGetProcAddress.restype = ctypes.c_void_p

@@ -1,4 +1,4 @@
-"""Demonstrations made in parallel, kept one by one, and put together as a dataset at the end."""
+"""Collects demonstrations in parallel, stages them one by one and assembles a dataset at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recap.workers import run_in_workers
 
 
 class Numbered(Protocol):
-    """One demonstration to make."""
+    """A demonstration to collect."""
 
     @property
     def index(self) -> int: ...
@@ -36,17 +36,17 @@ def collect_staged(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Make what is missing and write the dataset `out`; the same call resumes after a stop.
+    """Collect missing demonstrations and write the dataset `out`; the same call resumes after a stop.
 
-    Until all is there it lies in `out`.partial, each demonstration whole or absent. `work` stages the
-    demonstrations that it is given in that directory and yields their indices; `staged` finds those that are
-    whole there, and `assemble` makes so many of them the dataset.
+    Until all are done they are kept in `out`.partial; an incomplete one counts as missing. `work` stages the
+    given demonstrations there and yields their indices, `staged` returns the indices of complete ones, and
+    `assemble` writes the dataset.
     """
     if out.exists():
         raise RunDirectoryError(f"output {out} exists already: give another --out, or remove it first")
     staging = out.with_name(out.name + ".partial")
     report = progress or (lambda done, total: None)
-    with hold_run_directory(staging, config):  # from here on it is ours, to keep or to remove
+    with hold_run_directory(staging, config):  # from here on the folder is locked by this process
         done = staged(staging)
         missing = [demo for demo in demos if demo.index not in done]
         report(len(done), len(demos))
@@ -76,8 +76,8 @@ def collect_lerobot(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """The same for a LeRobot dataset; `demonstrate` makes the demonstrations that it is given."""
-    from recap.pool.lerobot import assemble, staged_indices  # PyAV, which demonstrating can do without
+    """The same for a LeRobot dataset; `demonstrate` yields the given demonstrations."""
+    from recap.pool.lerobot import assemble, staged_indices  # imports PyAV, which demonstrating does not need
 
     work = partial(_stage_lerobot, demonstrate)
     whole = partial(assemble, robot_type=robot_type)

@@ -1,4 +1,4 @@
-"""The demo's machinery, with a tiny policy that has learned nothing: what it finds means nothing."""
+"""`recap demo` with a tiny untrained policy, whose results have no meaning."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoResult, Path]:
     return run_demo(spec_for(make_policy(folder / "policy")), out), out
 
 
-def test_the_weights_stay_and_the_pool_grows(shown: tuple[DemoResult, Path]) -> None:
+def test_the_pool_grows_while_the_weights_stay_the_same(shown: tuple[DemoResult, Path]) -> None:
     result, out = shown
     assert result.fingerprints[0] == result.fingerprints[1]
     assert [stage.n_demonstrations for stage in result.stages] == [0, 1, 3]
@@ -78,7 +78,7 @@ def test_the_weights_stay_and_the_pool_grows(shown: tuple[DemoResult, Path]) -> 
     assert episode.images["top"][0].shape == (96, 96, 3)
 
 
-def test_the_policy_is_given_what_was_appended(shown: tuple[DemoResult, Path]) -> None:
+def test_each_stage_retrieves_from_the_appended_demonstrations(shown: tuple[DemoResult, Path]) -> None:
     first, *later = shown[0].stages
     assert first.retrieved == ()
     assert first.absorbed is None
@@ -92,17 +92,19 @@ def test_the_policy_is_given_what_was_appended(shown: tuple[DemoResult, Path]) -
         assert stage.absorbed.collect_s > 0
 
 
-def test_every_stage_has_the_same_starts(shown: tuple[DemoResult, Path]) -> None:
+def test_every_stage_is_evaluated_on_the_same_starts(shown: tuple[DemoResult, Path]) -> None:
     for stage in shown[0].stages:
         for results in (stage.policy, stage.replay):
             assert [r.seed for r in results] == [900, 901]
             assert {r.outcome for r in results} == {"failure"}
     env = PushTEnv(pusher="triangle", goal_angle=ANGLE)
     begin = [env.reset(seed=seed)[1]["coverage"] for seed in (900, 901)]
-    assert [r.metrics["coverage"] for r in shown[0].stages[0].replay] == begin, "replay of nothing stays"
+    assert [r.metrics["coverage"] for r in shown[0].stages[0].replay] == begin, (
+        "replay with an empty pool does not move"
+    )
 
 
-def test_demonstrations_are_in_order_however_the_workers_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collected_demonstrations_are_in_order_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None:
     def backwards(work: object, demos: list[Demo], workers: int) -> Iterator[tuple[int, str]]:
         yield from ((demo.index, f"episode {demo.index}") for demo in reversed(demos))
 
@@ -113,7 +115,7 @@ def test_demonstrations_are_in_order_however_the_workers_finish(monkeypatch: pyt
     assert told[-1] == (ADDITIONS[0], ADDITIONS[0])
 
 
-def test_the_files_are_well_formed(shown: tuple[DemoResult, Path]) -> None:
+def test_the_written_files_are_well_formed(shown: tuple[DemoResult, Path]) -> None:
     result, out = shown
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
     length = video_length(out / "demo.mp4", 20.0)
@@ -127,7 +129,7 @@ def test_the_files_are_well_formed(shown: tuple[DemoResult, Path]) -> None:
 
 
 class Tags(HTMLParser):
-    """The tags of a page, checked for balance, and what it refers to."""
+    """Parses a page: its tags, checked for balance, and its links."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -147,7 +149,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole_and_needs_only_its_folder(shown: tuple[DemoResult, Path]) -> None:
+def test_the_page_is_complete_and_links_only_to_its_folder(shown: tuple[DemoResult, Path]) -> None:
     result, out = shown
     text = (out / "index.html").read_text("utf-8")
     tags = Tags(text)
@@ -159,7 +161,7 @@ def test_the_page_is_whole_and_needs_only_its_folder(shown: tuple[DemoResult, Pa
     assert LEGEND.split(".")[0] in text
 
 
-def test_the_page_escapes_what_it_is_given(shown: tuple[DemoResult, Path]) -> None:
+def test_the_page_escapes_its_values(shown: tuple[DemoResult, Path]) -> None:
     hostile = "</code><script>alert('x')</script>&\""
     spec = replace(shown[0].spec, policy=hostile)
     text = page(replace(shown[0], spec=spec, fingerprints=(hostile, hostile)), f"{hostile}/pool")
@@ -167,7 +169,7 @@ def test_the_page_escapes_what_it_is_given(shown: tuple[DemoResult, Path]) -> No
     assert "alert" in text
 
 
-def test_the_same_place_again_begins_with_an_empty_pool_and_loses_nothing(
+def test_a_repeated_demo_starts_with_an_empty_pool_and_keeps_old_versions(
     shown: tuple[DemoResult, Path], tmp_path: Path
 ) -> None:
     pool = empty_pool(tmp_path / "pool")
@@ -178,7 +180,7 @@ def test_the_same_place_again_begins_with_an_empty_pool_and_loses_nothing(
     assert again.ids(version) == source.ids()
 
 
-def test_a_policy_without_pictures_has_a_film_too(tmp_path: Path) -> None:
+def test_a_policy_without_images_gets_a_video_too(tmp_path: Path) -> None:
     config = replace(TINY_CONFIG, inputs="S", future_image=False)
     policy = make_policy(tmp_path / "policy", config)
     run_demo(spec_for(policy, block="zed", angle=-15.0, additions=(1,), n_seeds=1), tmp_path / "out")
@@ -197,7 +199,7 @@ def stage_of(n: int, *coverages: float) -> Stage:
     return Stage(n, results, tuple(result_of(900 + i, 0.0) for i in range(len(results))), (), None)
 
 
-def test_the_table_pairs_each_stage_with_the_one_before() -> None:
+def test_the_table_compares_each_stage_with_the_previous_one() -> None:
     stages = [stage_of(0, 0.1, 0.9, 0.96), stage_of(10, 0.99, 0.1, 0.9)]
     assert gain(*stages, "0.85").gained == (900,)
     assert gain(*stages, "0.85").lost == (901,)
@@ -212,14 +214,14 @@ def test_the_table_pairs_each_stage_with_the_one_before() -> None:
     assert second[0] == "10"
 
 
-def test_a_policy_that_is_no_better_than_replay_is_said_to_be_so() -> None:
+def test_the_conclusion_reports_a_policy_worse_than_replay() -> None:
     grown = stage_of(5, 0.9, 0.1)
     stages = (stage_of(0, 0.1, 0.1), replace(grown, replay=(result_of(900, 0.99), result_of(901, 0.9))))
     text = conclusion(DemoResult(DemoSpec(n_seeds=2), ("a", "a"), {"network": 1}, 1, stages, 900))
     assert "it then stands at: past 0.85 -50 points" in text
 
 
-def test_what_came_of_it_is_said_with_its_interval() -> None:
+def test_the_conclusion_has_differences_with_intervals() -> None:
     stages = (stage_of(0, 0.1, 0.1), stage_of(5, 0.99, 0.1))
     result = DemoResult(DemoSpec(n_seeds=2), ("a", "a"), {"network": 1}, 1, stages, 900)
     text = conclusion(result)
@@ -230,18 +232,18 @@ def test_what_came_of_it_is_said_with_its_interval() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "seed"),
     [
-        ((0.1, 0.1, 0.1), (0.2, 0.9, 0.99), 902),  # gained past the last threshold
-        ((0.1, 0.1, 0.1), (0.2, 0.9, 0.3), 901),  # past the first only
+        ((0.1, 0.1, 0.1), (0.2, 0.9, 0.99), 902),  # gained at the highest threshold
+        ((0.1, 0.1, 0.1), (0.2, 0.9, 0.3), 901),  # gained at the first threshold only
         ((0.1, 0.2, 0.3), (0.6, 0.5, 0.4), 900),  # none: the most improved
     ],
 )
-def test_the_film_is_of_a_start_that_was_gained(
+def test_the_video_shows_a_start_that_improved(
     before: tuple[float, ...], after: tuple[float, ...], seed: int
 ) -> None:
     assert film_seed([stage_of(0, *before), stage_of(5, *after)]) == seed
 
 
-def test_what_to_try_next_keeps_the_policy_and_is_safe_to_paste() -> None:
+def test_the_next_commands_keep_the_policy_and_are_shell_quoted() -> None:
     commands = [command for command, _ in next_steps(DemoSpec("my policies/a; b", block="ell"), "demo/pool")]
     assert commands[0] == "recap demo --angle 17 --policy 'my policies/a; b'"
     assert "--block tee" in commands[1]
@@ -261,12 +263,12 @@ def test_what_to_try_next_keeps_the_policy_and_is_safe_to_paste() -> None:
         ({"angle": float("nan")}, "is not a number"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(changes: dict[str, object], words: str) -> None:
+def test_an_invalid_demo_spec_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         replace(DemoSpec(), **changes)  # type: ignore[arg-type]
 
 
-def test_a_policy_that_does_not_retrieve_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_policy_without_retrieval_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     config = replace(TINY_CONFIG, inputs="S", future_image=False, retrieval=False, residual=False)
     policy = make_policy(tmp_path / "policy", config)
     with pytest.raises(InputError, match="does not retrieve"):
@@ -280,7 +282,7 @@ def test_a_policy_of_another_robot_is_refused_before_anything_is_written(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_something_else_is_left_alone(shown: tuple[DemoResult, Path], tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(shown: tuple[DemoResult, Path], tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", "utf-8")
     with pytest.raises(RunDirectoryError, match="not empty"):
         run_demo(shown[0].spec, tmp_path)
@@ -293,7 +295,7 @@ def run(*arguments: str) -> int | str | None:
     return caught.value.code
 
 
-def test_the_command_tells_the_story(
+def test_the_command_prints_results_and_next_commands(
     shown: tuple[DemoResult, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -319,7 +321,7 @@ def test_the_command_tells_the_story(
     assert all(len(line) <= 80 for line in told.splitlines() if "[0, 66]" in line and "0/2" in line)
 
 
-def test_the_help_tells_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_shows_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     told = capsys.readouterr().out
     for value in (f"{ANGLE:g}", ",".join(map(str, ADDITIONS)), N_SEEDS):
@@ -336,7 +338,7 @@ def test_the_help_tells_the_defaults(capsys: pytest.CaptureFixture[str]) -> None
         (["--policy", "nowhere/at/all"], "no checkpoint in nowhere/at/all"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_wrong_options_are_a_one_line_error(
     arguments: list[str],
     words: str,
     tmp_path: Path,
@@ -351,7 +353,7 @@ def test_mistakes_are_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_replay_beside_the_policy_has_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_is_run_with_the_policys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[dict[str, object]] = []
 
     def noted(agent: RetrievalAgent, *rest: object) -> object:

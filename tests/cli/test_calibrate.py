@@ -34,12 +34,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return out
 
 
-def test_the_board_is_printed(tmp_path: Path) -> None:
+def test_the_calibration_board_is_written_as_pdf(tmp_path: Path) -> None:
     assert "measure a square" in run("--print", tmp_path / "board.pdf")
     assert (tmp_path / "board.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_cameras_are_calibrated_into_one_file(tmp_path: Path, images: list[Path]) -> None:
+def test_several_cameras_are_calibrated_into_one_file(tmp_path: Path, images: list[Path]) -> None:
     out = tmp_path / "calibration.yaml"
     text = run(*images, "--out", out)
     assert "reprojection" in text
@@ -53,9 +53,9 @@ def test_cameras_are_calibrated_into_one_file(tmp_path: Path, images: list[Path]
         assert np.linalg.norm(found.cameras[name].position - stands) < 0.002
 
 
-def test_a_robot_moves_the_board(tmp_path: Path, images: list[Path]) -> None:
+def test_calibration_with_robot_poses_is_in_the_robots_frame(tmp_path: Path, images: list[Path]) -> None:
     lines = ["x,y,z,qw,qx,qy,qz"]
-    for pose in poses(14)[:9]:  # the robot's frame is the camera's, the board is the tool
+    for pose in poses(14)[:9]:  # the robot's base frame is the camera frame, and the board is the tool
         numbers = (*pose[:3, 3], *matrix_to_quaternion(pose[:3, :3]))
         lines.append(",".join(str(float(n)) for n in numbers))
     (tmp_path / "poses.csv").write_text("\n".join(lines))
@@ -68,7 +68,7 @@ def test_a_robot_moves_the_board(tmp_path: Path, images: list[Path]) -> None:
         run(*images[:8], "--robot-poses", tmp_path / "poses.csv", "--out", tmp_path / "d.yaml")
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path, images: list[Path]) -> None:
+def test_wrong_input_is_an_error_and_writes_nothing(tmp_path: Path, images: list[Path]) -> None:
     grey = tmp_path / "grey.png"
     write_png(grey, np.full((480, 640, 3), 100, np.uint8))
     small = tmp_path / "small.png"

@@ -1,4 +1,4 @@
-"""The command line as a whole: light, documented, and kind to mistakes."""
+"""The command line as a whole: fast help, complete documentation, one-line errors."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def test_every_command_has_help_with_an_example_and_a_page(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in EVERY_COMMAND if p != "recap"])
-def test_the_examples_name_real_options(path: str) -> None:
+def test_the_help_examples_use_existing_options(path: str) -> None:
     command = EVERY_COMMAND[path]
     known = {opt for param in command.params for opt in param.opts}
     lines = (command.help or "").split("Example:")[1].splitlines()
@@ -117,7 +117,7 @@ def test_debug_shows_the_traceback(debug: bool) -> None:
     assert ("Traceback" in shown) == debug
 
 
-def test_a_broken_disk_is_one_line_too(
+def test_a_full_disk_is_a_one_line_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(**_: object) -> None:
@@ -132,7 +132,7 @@ def test_a_broken_disk_is_one_line_too(
     )
 
 
-def test_errors_are_a_tree_one_can_draw() -> None:
+def test_error_classes_derive_from_recap_error() -> None:
     assert {kind.__name__ for kind in RecapError.__subclasses__()} >= {
         "DatasetError",
         "InputError",

@@ -10,7 +10,7 @@ import pytest
 from recap.cli import main
 
 BOARD = ("--env", "pusht")
-TOYS = Path(__file__).parent.parent / "evaluation"  # toy_agents.py is imported from the current directory
+TOYS = Path(__file__).parent.parent / "evaluation"  # toy_agents.py is imported from the working directory
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -34,7 +34,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_eval_tells_what_came_out_and_what_to_do_next(
+def test_eval_prints_results_and_the_next_command(
     capsys: pytest.CaptureFixture[str], runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     capsys.readouterr()
@@ -42,7 +42,7 @@ def test_eval_tells_what_came_out_and_what_to_do_next(
     code, out, err = call(capsys, *arguments, "--record", "45:48")
     assert (code, err) == (0, "Loading hold for pusht …\n")
     assert "Free successes at 0.85, already past it at the start: 1 (+45:48)." in out
-    assert "Ran 0 episodes" in out  # they were there
+    assert "Ran 0 episodes" in out  # the run has all episodes already
     assert f"Results: {runs / 'hold' / 'eval_info.json'}" in out
     assert "Next: recap compare" in out
     assert sorted(p.name for p in (runs / "hold/videos").iterdir()) == [
@@ -147,7 +147,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         (["hold", *BOARD, "--ray", "127.0.0.1:1"], "no Ray cluster answers at '127.0.0.1:1'"),
     ],
 )
-def test_what_shows_only_in_loading_is_one_line_too(
+def test_an_error_found_while_loading_is_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     code, out, err = call(capsys, "eval", *arguments, "--out", tmp_path / "run")
@@ -159,7 +159,7 @@ def test_what_shows_only_in_loading_is_one_line_too(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_policy_retrieves_as_it_was_trained_to_unless_told(
+def test_a_policy_uses_its_trained_retrieval_by_default(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     from recap.policies.checkpoint import save_pretrained
@@ -171,7 +171,7 @@ def test_a_policy_retrieves_as_it_was_trained_to_unless_told(
     assert code == 0
     info = json.loads((tmp_path / "run" / "eval_info.json").read_text("utf-8"))
     assert info["provenance"]["settings"]["retrieval"] == "pusht-world"
-    assert info["config"]["env"] == "pusht", "where its retrieval comes from"
+    assert info["config"]["env"] == "pusht", "the env that the retrieval belongs to"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_policy_retrieves_as_it_was_trained_to_unless_told(
         (["--action-steps", "9"], "n_action_steps 9 is not within 1…8"),
     ],
 )
-def test_a_policy_that_cannot_be_run_so_is_one_line(
+def test_settings_that_a_policy_cannot_run_with_are_a_one_line_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, options: list[str], message: str
 ) -> None:
     from recap.policies.checkpoint import save_pretrained
@@ -199,7 +199,9 @@ def test_a_policy_that_cannot_be_run_so_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_options_with_a_dot_are_the_worlds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_options_with_the_prefix_env_go_to_the_environment(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     words = ["--tasks=0", "--seeds=500", "--max-steps=2", "--workers=1", "--out", tmp_path / "run"]
     code, _, _ = call(capsys, "eval", "hold", *BOARD, "--env.pusher", "triangle", "--env.block=ell", *words)
     assert code == 0
@@ -208,7 +210,7 @@ def test_options_with_a_dot_are_the_worlds(capsys: pytest.CaptureFixture[str], t
 
 
 @pytest.mark.parametrize("suffix", [".json", ".yaml"])
-def test_a_saved_evaluation_is_run_again(
+def test_a_saved_evaluation_config_gives_the_same_results(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, suffix: str
 ) -> None:
     from recap import config as configs
@@ -238,7 +240,7 @@ def test_a_saved_evaluation_is_run_again(
         (["--env.pusher", "disc"], "leave --env.pusher out"),
     ],
 )
-def test_a_saved_evaluation_has_its_own_settings(
+def test_options_beside_a_saved_evaluation_config_are_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, beside: list[str], message: str
 ) -> None:
     (tmp_path / "mine.yaml").write_text("agent: {policy: hold}\nenv: pusht\n", "utf-8")
@@ -263,7 +265,7 @@ def test_a_saved_evaluation_has_its_own_settings(
         ("agent: {policy: hold}\nenv: pusht\noptions: {pushr: disc}\n", "'pushr': did you mean 'pusher'?"),
     ],
 )
-def test_a_saved_evaluation_that_cannot_be_read_is_one_line(
+def test_an_invalid_evaluation_config_is_a_one_line_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str | None, message: str
 ) -> None:
     if text is not None:
@@ -275,7 +277,7 @@ def test_a_saved_evaluation_that_cannot_be_read_is_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_env_of_ones_own_is_evaluated(
+def test_a_custom_env_is_evaluated(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -296,7 +298,7 @@ def test_an_env_of_ones_own_is_evaluated(
     assert "'speed'" in err
 
 
-def test_compare(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
+def test_compare_counts_paired_outcomes(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
     capsys.readouterr()
     both = ("compare", runs / "hold", runs / "wander/eval_info.json")
     code, out, err = call(capsys, *both)
@@ -304,11 +306,11 @@ def test_compare(capsys: pytest.CaptureFixture[str], runs: Path) -> None:
     assert ["agent", "hold", "toy_agents:Wanderer"] in [line.split() for line in out.splitlines()]
     plain = json.loads(call(capsys, *both, "--json")[1])
     row = plain["b_minus_a"]["0.85"]["+45"]
-    assert row["both"] + row["only_a"] == 1  # hold is past 0.85 at one start, for nothing
+    assert row["both"] + row["only_a"] == 1  # one start is past 0.85 already, so hold succeeds there
     assert row["n"] == 3
 
 
-def test_compare_refuses_what_is_no_evaluation(
+def test_compare_refuses_paths_without_an_evaluation(
     capsys: pytest.CaptureFixture[str], runs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "torn.json").write_text('{"config": {')
@@ -323,7 +325,7 @@ def test_compare_refuses_what_is_no_evaluation(
         assert err.count("\n") == 1
 
 
-def test_help_is_light_and_ends_with_an_example() -> None:
+def test_help_imports_nothing_heavy_and_ends_with_an_example() -> None:
     script = (
         "import sys; from recap.cli import main\n"
         "try: main([sys.argv[1], '--help'])\n"
@@ -337,7 +339,9 @@ def test_help_is_light_and_ends_with_an_example() -> None:
         assert f"Example:\n    recap {command} " in done.stdout
 
 
-def test_two_arms_are_evaluated_by_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_dual_arm_evaluations_take_task_names_and_groups(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     arms = [
         "eval",
         "expert",
@@ -365,4 +369,4 @@ def test_two_arms_are_evaluated_by_task(capsys: pytest.CaptureFixture[str], tmp_
     tasks = json.loads((tmp_path / "level/config.json").read_text())["tasks"]
     assert code == 0
     assert len(tasks) > 1
-    assert "level1" not in tasks, "a group stands for its tasks"
+    assert "level1" not in tasks, "a group is replaced by its tasks"

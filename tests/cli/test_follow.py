@@ -1,4 +1,4 @@
-"""`recap pool follow`: a dataset that grows, read whole episode by whole episode."""
+"""`recap pool follow`: adds each complete episode of a growing dataset."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from recap.cli.pool import pool as group
 from recap.errors import DatasetError
-from recap.pool.importers.interventions import corrections_of, shown_by_person
+from recap.pool.importers.interventions import corrections_of, from_takeover
 from recap.pool.lerobot import assemble, stage_episode
 from recap.pool.store import Pool
 from recap.types import Episode
@@ -42,7 +42,7 @@ def recorded(number: int, width: int = 2) -> Episode:
 
 
 def write(folder: Path, episodes: list[Episode], driven: list[np.ndarray] | None = None) -> None:
-    """The dataset as it is once so many episodes are saved; `driven` says where a person drove."""
+    """Writes the dataset with these episodes; `driven` marks the frames of human interventions."""
     staged, made = folder.with_name("staged"), folder.with_name("made")
     for number, episode in enumerate(episodes):
         stage_episode(staged, number, episode)
@@ -70,12 +70,12 @@ def stretch(*spans: tuple[int, int]) -> np.ndarray:
     return driven
 
 
-def test_each_intervention_is_a_correction_with_what_it_needs() -> None:
+def test_each_intervention_becomes_a_correction_with_context_frames() -> None:
     first, second = corrections_of(recorded(0), stretch((3, 15), (20, 23), (25, 40)))
     assert (first.id, second.id) == (
         "demo/0/correction-1",
         "demo/0/correction-2",
-    )  # three frames show nothing
+    )  # an intervention of three frames is too short
     assert first.proprio[:, 0].tolist() == list(range(15))
     assert first.first_match == 3
     assert second.proprio[:, 0].tolist() == [0, *range(25 - N_CONTEXT, 40)]
@@ -83,14 +83,14 @@ def test_each_intervention_is_a_correction_with_what_it_needs() -> None:
     assert [int(frame[0, 0, 0]) for frame in second.images["top"]] == [5 * t for t in second.proprio[:, 0]]
     assert second.attributes["time_offset_s"] == pytest.approx(2.5 - (1 + N_CONTEXT) / 10)
     assert corrections_of(recorded(0), stretch((0, MIN_FRAMES - 1))) == []
-    learned = shown_by_person(second)
+    learned = from_takeover(second)
     assert (learned.proprio[:, 0].tolist(), learned.first_match) == (list(range(25, 40)), 0)
-    assert shown_by_person(recorded(0)).proprio.shape == recorded(0).proprio.shape
+    assert from_takeover(recorded(0)).proprio.shape == recorded(0).proprio.shape
     (whole,) = corrections_of(recorded(0), stretch((0, N)))
     assert (len(whole), whole.first_match) == (N, 0)
 
 
-def test_a_dataset_that_grows_is_added_once_and_whole(tmp_path: Path) -> None:
+def test_each_episode_of_a_growing_dataset_is_added_once(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     for n in (1, 3):
         write(tmp_path / "data", [recorded(i) for i in range(n)])
@@ -101,7 +101,7 @@ def test_a_dataset_that_grows_is_added_once_and_whole(tmp_path: Path) -> None:
     assert len(pool) == 3
 
 
-def test_of_a_recording_with_interventions_only_these_are_added(tmp_path: Path) -> None:
+def test_only_the_interventions_of_a_recording_are_added(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     driven = [stretch((10, 30)), stretch(), stretch((0, 12), (20, 40))]
     write(tmp_path / "data", [recorded(i) for i in range(3)], driven)
@@ -114,7 +114,7 @@ def test_of_a_recording_with_interventions_only_these_are_added(tmp_path: Path) 
     assert kept.actions[kept.first_match :, 0].tolist() == list(range(221, 241))
 
 
-def test_what_does_not_fit_is_said_and_the_rest_is_added(tmp_path: Path) -> None:
+def test_an_episode_of_another_layout_is_reported_and_not_added(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([recorded(9)])
     write(tmp_path / "data", [recorded(0, width=3)])
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_said_and_the_rest_is_added(tmp_path: Path) -> None
         raise follow(pool.uri, str(tmp_path / "none")).exception or AssertionError
 
 
-def test_it_waits_for_the_dataset_and_for_what_is_half_written_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+def test_follow_waits_for_incomplete_files_and_ends_on_ctrl_c(tmp_path: Path) -> None:
     pool, data, log = Pool.create(tmp_path / "pool"), tmp_path / "data", tmp_path / "log"
 
     def wait(text: str, n: int = 1) -> None:
@@ -140,7 +140,7 @@ def test_it_waits_for_the_dataset_and_for_what_is_half_written_and_ends_by_ctrl_
         wait("Following")
         write(data, [recorded(0)])
         wait("Episode 0")
-        # As LeRobot leaves it in mid-session: the counts are ahead, the tables have no end.
+        # As LeRobot leaves it during a session: the counts are ahead and the tables are incomplete.
         write(tmp_path / "next", [recorded(0), recorded(1)])
         (table,) = (tmp_path / "next").glob("meta/episodes/*/*.parquet")
         whole = table.read_bytes()

@@ -1,4 +1,4 @@
-"""`recap pool inspect`: both sides of an import, and the words on the command line."""
+"""`recap pool inspect`: the source's keys, the imported fields, findings, and `--map` syntax."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def source(tmp_path: Path) -> Path:
 
 
 def call(*arguments: object) -> tuple[int, str]:
-    """As `recap` calls it: errors come through, the result is the exit code."""
+    """Calls the command as `recap` does: errors are raised; returns exit code and output."""
     runner = CliRunner()
     with runner.isolation() as (out, _, _):
         code = inspect.main([str(a) for a in arguments], standalone_mode=False)
         return int(code), out.getvalue().decode()
 
 
-def test_a_dry_run_shows_both_sides(source: Path) -> None:
+def test_inspect_shows_source_keys_and_imported_fields(source: Path) -> None:
     code, out = call(source, "--fps", 10, "--map", "task=push the T, gently, image:top=obs/image")
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
@@ -50,7 +50,7 @@ def test_a_dry_run_shows_both_sides(source: Path) -> None:
     assert f"recap pool add POOL {same} adds these" in out
 
 
-def test_findings_and_the_exit_code(source: Path) -> None:
+def test_inspect_shows_findings_and_exits_with_1_on_errors(source: Path) -> None:
     code, out = call(source, "--fps=10")
     assert code == 0
     assert "warning: task: there is no instruction" in out
@@ -59,12 +59,12 @@ def test_findings_and_the_exit_code(source: Path) -> None:
         file["data/demo_1/actions"][3] = np.nan
     code, out = call(source, "--fps=10", "--map", "proprio=obs/agent_pos[0:2]")
     assert code == 1
-    assert "obs/agent_pos[0:2]" in out  # brackets are no markup
+    assert "obs/agent_pos[0:2]" in out  # brackets are not read as markup
     assert "error: action: 2 values are NaN or infinite" in out
     assert "an import would be refused" in out
 
 
-def test_faults_of_the_user_come_through_as_one_line(source: Path, tmp_path: Path) -> None:
+def test_wrong_mappings_formats_and_paths_are_errors(source: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'obs/agent_pos'"):
         call(source, "--fps=10", "--map", "proprio=obs/agent_poss")
     with pytest.raises(InputError, match="unknown format"):
@@ -80,7 +80,7 @@ def test_the_help_has_an_example() -> None:
     assert isinstance(inspect, click.Command)
 
 
-def test_mappings_as_they_are_written() -> None:
+def test_map_options_are_parsed() -> None:
     assert parse_mapping([]) == {}
     assert parse_mapping(["proprio=a, action=next:b[0:3]+c@wxyz", "object:block=d,image:top=e"]) == {
         "proprio": "a",
@@ -103,7 +103,7 @@ def test_mappings_as_they_are_written() -> None:
         parse_mapping(["goal=a", "goal=b"])
 
 
-def test_damaged_episodes_are_named_one_by_one(tmp_path: Path) -> None:
+def test_damaged_episodes_are_listed_one_by_one(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set")
     for number in (0, 2):
         (root / f"videos/chunk-000/observation.images.front/episode_00000{number}.mp4").write_bytes(b"")

@@ -34,7 +34,7 @@ ALOHA = ("waist", "shoulder", "elbow", "forearm_roll", "wrist_angle", "wrist_rot
 
 
 def write(folder: Path, episodes: Sequence[Episode], names: Sequence[str] | None = None) -> Path:
-    """A LeRobot dataset with names of the numbers."""
+    """Writes a LeRobot dataset with these names of state and action columns."""
     work = folder.with_name(f"{folder.name}.work")
     for number, episode in enumerate(episodes):
         stage_episode(work, number, episode)
@@ -57,7 +57,7 @@ def motors(suffix: str = ".pos") -> list[str]:
 
 
 def call(*arguments: object) -> str:
-    """As `recap` calls it: errors come through."""
+    """Calls the command as `recap` does: errors are raised; returns the output."""
     with CliRunner().isolation() as (out, _, _):
         init.main([str(a) for a in arguments], standalone_mode=False)
         return out.getvalue().decode()
@@ -67,7 +67,7 @@ def features(path: Path) -> list[tuple[str, str, int, str]]:
     return [(f.name, f.kind, f.size, f.unit) for f in load_robot(path).proprio]
 
 
-def test_motors_by_their_names(tmp_path: Path) -> None:
+def test_joints_and_gripper_are_found_by_motor_names(tmp_path: Path) -> None:
     episode = replace(walk(1), images={"top": [np.zeros((48, 64, 3), np.uint8)] * 40})
     data = write(tmp_path / "arm", [episode, replace(walk(2), images=episode.images)], motors())
     said = call(data, "--out", tmp_path / "robot.yaml")
@@ -92,7 +92,7 @@ def test_motors_by_their_names(tmp_path: Path) -> None:
     assert "# seen: " in (tmp_path / "robot.yaml").read_text("utf-8")
 
 
-def test_degrees_and_percent_by_their_ranges(tmp_path: Path) -> None:
+def test_degrees_and_percent_are_found_by_value_ranges(tmp_path: Path) -> None:
     states = walk(1).proprio.astype(np.float64)
     states[:, :6], states[:, 6] = np.degrees(states[:, :6]), 100 * states[:, 6]
     said = call(write(tmp_path / "arm", [with_states(states)], motors()), "--out", tmp_path / "robot.yaml")
@@ -102,7 +102,7 @@ def test_degrees_and_percent_by_their_ranges(tmp_path: Path) -> None:
     assert "Unsure: joints go to" in said
 
 
-def test_two_arms_by_their_names(tmp_path: Path) -> None:
+def test_two_arms_are_found_by_motor_names(tmp_path: Path) -> None:
     both = np.concatenate([walk(1).proprio, walk(2).proprio], axis=1)
     names = [f"{side}_{name}" for side in ("left", "right") for name in ALOHA]
     call(write(tmp_path / "aloha", [with_states(both)], names), "--out", tmp_path / "robot.yaml")
@@ -112,7 +112,7 @@ def test_two_arms_by_their_names(tmp_path: Path) -> None:
     assert sum(kind == "joint" for _, kind, *_ in found) == 12
 
 
-def test_a_tool_position_and_a_quaternion(tmp_path: Path) -> None:
+def test_a_quaternion_is_an_error_with_the_mapping_that_converts_it(tmp_path: Path) -> None:
     states = np.concatenate(
         [walk(1).proprio[:, :3], np.tile([0, 0, 0, 1.0], (40, 1)), walk(1).proprio[:, 6:]], axis=1
     )
@@ -147,7 +147,9 @@ def test_a_tool_position_and_a_quaternion(tmp_path: Path) -> None:
         (5, ["joint"] * 5),
     ],
 )
-def test_numbers_without_names_by_their_ranges(width: int, kinds: list[str], tmp_path: Path) -> None:
+def test_columns_without_names_are_described_by_value_ranges(
+    width: int, kinds: list[str], tmp_path: Path
+) -> None:
     rng = np.random.default_rng(500)
     states = np.cumsum(rng.normal(0, 0.05, (60, width)), axis=0) - 1
     for at in (i for i, kind in enumerate(kinds) if kind == "gripper"):
@@ -157,7 +159,7 @@ def test_numbers_without_names_by_their_ranges(width: int, kinds: list[str], tmp
     assert "Unsure: the state has no names" in said
 
 
-def test_changes_are_told_from_targets(tmp_path: Path) -> None:
+def test_delta_actions_are_recognised(tmp_path: Path) -> None:
     episode = walk(1)
     changes = np.diff(episode.proprio, axis=0, append=episode.proprio[-1:])
     call(
@@ -168,7 +170,7 @@ def test_changes_are_told_from_targets(tmp_path: Path) -> None:
     assert load_robot(tmp_path / "robot.yaml").action_mode == "delta"
 
 
-def test_a_model_brings_tool_space(tmp_path: Path) -> None:
+def test_a_kinematic_model_adds_tool_space(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "arm.urdf", tmp_path)
     data = write(tmp_path / "arm", [walk(1), walk(2)], motors())
     call(
@@ -190,7 +192,7 @@ def test_a_model_brings_tool_space(tmp_path: Path) -> None:
     assert robot.max_step["tool.position"] > np.linalg.norm(np.diff(tools[:, :3], axis=0), axis=1).max()
 
 
-def test_another_embodiment_needs_tool_space(tmp_path: Path) -> None:
+def test_a_pool_of_another_embodiment_needs_a_model_for_tool_space(tmp_path: Path) -> None:
     own = write(tmp_path / "own", [walk(1)], motors())
     other = write(tmp_path / "other", [walk(1, embodiment="other_arm")], motors())
     same = write(tmp_path / "same", [walk(2)], motors())
@@ -204,7 +206,7 @@ def test_another_embodiment_needs_tool_space(tmp_path: Path) -> None:
     assert f"recap pool add pools/other_arm {other} --robot {tmp_path / 'other_arm.yaml'}" in said
 
 
-def test_the_commands_it_names_fill_a_pool_of_both_arms(tmp_path: Path) -> None:
+def test_two_arms_are_added_to_one_pool_by_their_descriptions(tmp_path: Path) -> None:
     data = {
         name: write(tmp_path / name, [walk(1, embodiment=name)], motors()) for name in ("arm", "other_arm")
     }
@@ -225,7 +227,7 @@ def test_the_commands_it_names_fill_a_pool_of_both_arms(tmp_path: Path) -> None:
     assert found["arm"].shape == found["other_arm"].shape == (40, 10)
     assert (
         np.abs(found["arm"][:, :3] - found["other_arm"][:, :3]).max() > 0.05
-    )  # the same joints, other poses
+    )  # equal joints give different poses
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_the_commands_it_names_fill_a_pool_of_both_arms(tmp_path: Path) -> None:
         (("--model", "no.urdf", "--tip", "tool"), "kinematics.model", "no.urdf is no model"),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(
+def test_a_wrong_model_or_tip_is_a_one_line_error_and_writes_nothing(
     options: Sequence[Any], code: str, words: str, tmp_path: Path
 ) -> None:
     data = write(tmp_path / "arm", [walk(1)], motors())
@@ -254,7 +256,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert not (tmp_path / "robot.yaml").exists()
 
 
-def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
+def test_an_existing_file_is_overwritten_only_with_force(tmp_path: Path) -> None:
     data = write(tmp_path / "arm", [walk(1)], motors())
     (tmp_path / "robot.yaml").write_text("mine", "utf-8")
     with pytest.raises(InputError, match="--force"):
@@ -264,7 +266,7 @@ def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
     assert load_robot(tmp_path / "robot.yaml").name == "arm"
 
 
-def test_numbers_beyond_the_limits_of_the_model_are_named(tmp_path: Path) -> None:
+def test_states_beyond_the_models_limits_are_reported(tmp_path: Path) -> None:
     states = walk(1).proprio.astype(np.float64)
     states[:, 2] += 3
     data = write(tmp_path / "arm", [with_states(states)], motors())
@@ -272,7 +274,7 @@ def test_numbers_beyond_the_limits_of_the_model_are_named(tmp_path: Path) -> Non
     assert "Unsure: 'elbow_flex' goes from" in said
 
 
-def test_older_lerobot_datasets_and_alohas_files(tmp_path: Path) -> None:
+def test_older_lerobot_datasets_and_aloha_files_are_described(tmp_path: Path) -> None:
     call(write_older(tmp_path / "older"), "--out", tmp_path / "older.yaml")
     robot = load_robot(tmp_path / "older.yaml")
     assert (robot.name, robot.cameras["front"].size) == ("so101", (64, 64))
@@ -282,14 +284,14 @@ def test_older_lerobot_datasets_and_alohas_files(tmp_path: Path) -> None:
     assert load_robot(tmp_path / "aloha.yaml").body.size == 14
 
 
-def test_damaged_episodes_are_left_to_the_import(tmp_path: Path) -> None:
+def test_damaged_episodes_are_left_out_of_the_description(tmp_path: Path) -> None:
     data = write_older(tmp_path / "older")
     (data / "videos/chunk-000/observation.images.front/episode_000000.mp4").write_bytes(b"")
     call(data, "--out", tmp_path / "robot.yaml")
     assert "2 of 3 episodes" in (tmp_path / "robot.yaml").read_text("utf-8")
 
 
-def test_a_joint_that_rested_may_move_and_an_episode_may_be_short(tmp_path: Path) -> None:
+def test_a_joint_that_never_moved_gets_limits_and_short_episodes_are_accepted(tmp_path: Path) -> None:
     states = walk(1).proprio.copy()
     states[:, 3] = 0.25
     data = write(tmp_path / "arm", [with_states(states), with_states(states[:1])], motors())
@@ -300,8 +302,8 @@ def test_a_joint_that_rested_may_move_and_an_episode_may_be_short(tmp_path: Path
     assert (low[3], high[3]) == (-0.25, 0.75)
 
 
-def test_two_arms_in_one_model(tmp_path: Path) -> None:
-    """Its joints have other names than the dataset's, in the same order."""
+def test_two_arms_in_one_kinematic_model(tmp_path: Path) -> None:
+    """The model's joint names differ from the dataset's, in the same order."""
     (tmp_path / "pair.xml").write_text(pair_of_arms(VIPERX), "utf-8")
     both = np.concatenate([walk(1).proprio, walk(2).proprio], axis=1)
     names = [f"{side}_{name}" for side in ("left", "right") for name in ALOHA]
@@ -322,14 +324,14 @@ def test_two_arms_in_one_model(tmp_path: Path) -> None:
     assert space.robot.max_step["right_waist"] > 0
 
 
-def test_two_fingers_of_one_gripper(tmp_path: Path) -> None:
+def test_two_gripper_columns_get_distinct_names(tmp_path: Path) -> None:
     states = np.concatenate([walk(1).proprio, walk(1).proprio[:, 6:]], axis=1)
     names = [*ARM[:6], "gripper_a", "gripper_b"]
     call(write(tmp_path / "arm", [with_states(states)], names), "--out", tmp_path / "robot.yaml")
     assert [name for name, *_ in features(tmp_path / "robot.yaml")][6:] == ["gripper", "gripper_2"]
 
 
-def test_what_was_not_seen_or_is_not_read_is_said(tmp_path: Path) -> None:
+def test_unseen_ranges_and_unused_columns_are_reported(tmp_path: Path) -> None:
     states = walk(1).proprio.copy()
     states[:, 6] = np.linspace(0.02, 0.08, len(states))
     data = write(tmp_path / "arm", [with_states(states)], motors())
@@ -367,8 +369,8 @@ def test_joints_of_another_arm_are_added_with_a_warning(tmp_path: Path) -> None:
     assert warned == [False, False, True]
 
 
-def test_tool_poses_without_names_are_no_quaternions(tmp_path: Path) -> None:
-    """Nearly upright: four of its numbers are nearly a unit quaternion."""
+def test_unnamed_tool_poses_are_not_mistaken_for_quaternions(tmp_path: Path) -> None:
+    """In a nearly upright pose four of the numbers are close to a unit quaternion."""
     states = JointSpace(arm()).episode(walk(1)).proprio
     states[:, 3:9] = np.array([1, 0, 0, 0, 1, 0]) + np.linspace(0, 1e-4, 40)[:, None]
     call(write(tmp_path / "arm", [with_states(states)]), "--out", tmp_path / "robot.yaml")
@@ -379,7 +381,7 @@ def test_tool_poses_without_names_are_no_quaternions(tmp_path: Path) -> None:
     ]
 
 
-def test_a_retrieval_is_checked_against_the_robot_and_named_in_the_commands_to_come(tmp_path: Path) -> None:
+def test_a_retrieval_file_is_checked_and_used_in_the_next_commands(tmp_path: Path) -> None:
     images = {"top": [np.zeros((48, 64, 3), np.uint8)] * 40}
     sides = [
         write(tmp_path / name, [replace(walk(i), images=images) for i in seeds], motors())
@@ -399,7 +401,7 @@ def test_a_retrieval_is_checked_against_the_robot_and_named_in_the_commands_to_c
     assert not (tmp_path / "none.yaml").exists()
 
 
-def test_without_a_pool_the_next_commands_retrieve_from_the_robot_s_own_demonstrations(
+def test_without_a_pool_the_next_commands_use_the_robots_own_dataset(
     tmp_path: Path,
 ) -> None:
     said = call(write(tmp_path / "arm", [walk(1), walk(2)], motors()), "--out", tmp_path / "robot.yaml")
@@ -410,7 +412,7 @@ def test_without_a_pool_the_next_commands_retrieve_from_the_robot_s_own_demonstr
     )
 
 
-def test_datasets_that_do_not_name_their_robot_are_not_taken_for_one(tmp_path: Path) -> None:
+def test_datasets_without_robot_type_are_not_assumed_to_be_one_robot(tmp_path: Path) -> None:
     own, other = (
         write(tmp_path / name, [walk(seed, embodiment="") for seed in seeds], motors())
         for name, seeds in (("own", (1, 2)), ("other", (3, 4)))
@@ -418,7 +420,7 @@ def test_datasets_that_do_not_name_their_robot_are_not_taken_for_one(tmp_path: P
     said = call(own, "--pool", other, "--out", tmp_path / "robot.yaml")
     assert "Neither dataset names its robot (robot_type). If they are of two arms" in said
     assert "of the same robot" not in said.partition("Next:")[0].replace("pools of the same robot alone", "")
-    for reverse in (False, True):  # joints that lead elsewhere may be those of another arm
+    for reverse in (False, True):  # reversed actions suggest the joints of another arm
         shown = [walk(seed, embodiment="") for seed in (1, 2, 3)]
         back = [replace(e, actions=-e.actions) for e in shown] if reverse else shown
         pool = write(tmp_path / f"pool-{reverse}", back, motors())
@@ -427,7 +429,7 @@ def test_datasets_that_do_not_name_their_robot_are_not_taken_for_one(tmp_path: P
         assert ("Next: recap init" in told and "--model FILE" in told) == reverse
 
 
-def test_the_check_says_where_joints_of_different_arms_are_compared(tmp_path: Path) -> None:
+def test_check_warns_when_joints_of_different_arms_are_compared(tmp_path: Path) -> None:
     def checked(pool: Path) -> str:
         words = [str(own), str(pool), "--horizons", "1,2", "--moments", "20"]
         return CliRunner().invoke(check, words).output
@@ -442,7 +444,7 @@ def test_the_check_says_where_joints_of_different_arms_are_compared(tmp_path: Pa
     assert "Joints of different arms are compared" in checked(renamed)
 
 
-def test_a_pool_holds_the_description_and_no_path_of_the_machine(tmp_path: Path) -> None:
+def test_a_pool_stores_the_robot_description_without_local_paths(tmp_path: Path) -> None:
     here, moved = tmp_path / "here", tmp_path / "moved"
     here.mkdir()
     shutil.copy(EXAMPLES / "arm.urdf", here)
@@ -457,10 +459,10 @@ def test_a_pool_holds_the_description_and_no_path_of_the_machine(tmp_path: Path)
         assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), file
     shutil.copytree(here / "pool", moved)
     shutil.rmtree(here)
-    assert Pool.open(str(moved)).view().robot == described, "with its model"
+    assert Pool.open(str(moved)).view().robot == described, "the description, with its kinematic model"
 
 
-def test_what_a_pool_exports_is_described_as_the_pool_was(tmp_path: Path) -> None:
+def test_an_exported_dataset_is_described_like_its_pool(tmp_path: Path) -> None:
     described = tmp_path / "robot.yaml"
     described.write_text(
         "name: arm\ncontrol_hz: 10\nproprio:\n"

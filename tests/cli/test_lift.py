@@ -1,4 +1,4 @@
-"""`recap lift`: one line for what is wrong, nothing half-written."""
+"""`recap lift`: videos of hands to tool poses, one-line errors, nothing half-written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*words: object) -> str:
     return result.output
 
 
-def test_one_film_and_its_landmarks(tmp_path: Path) -> None:
+def test_lift_of_one_video_with_landmarks(tmp_path: Path) -> None:
     files = take(tmp_path)
     words = (
         files["film"],
@@ -52,7 +52,7 @@ def test_one_film_and_its_landmarks(tmp_path: Path) -> None:
         run(*words, "--out", tmp_path / "data/0")
 
 
-def test_two_films(tmp_path: Path) -> None:
+def test_lift_of_two_videos(tmp_path: Path) -> None:
     files = take(tmp_path)
     text = run(
         files["film"], files["film"], "--camera", files["calibration"], "--view", "front", "--view", "side",
@@ -62,7 +62,7 @@ def test_two_films(tmp_path: Path) -> None:
     assert "Speed: 2.00" in text
 
 
-def test_what_is_wrong_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_wrong_input_is_a_one_line_error_and_leaves_no_files(tmp_path: Path) -> None:
     files = take(tmp_path)
     times, points = motion(60)
     nothing = Landmarks(times, FRONT.size, {"right": Hand(np.full((60, 21, 2), np.nan))})
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert short.is_file()
 
 
-def test_a_webcam_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_webcam_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Nothing:
         def __init__(self, number: int) -> None:
             pass
@@ -117,11 +117,11 @@ def test_a_webcam_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.glob("out*"))
 
 
-def test_landmarks_of_another_film_are_refused(tmp_path: Path) -> None:
+def test_landmarks_of_another_video_are_refused(tmp_path: Path) -> None:
     files = take(tmp_path)
     times, points = motion(60)
     base = (files["film"], "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
-    half = landmarks(tmp_path / "half.npz", times / 2, points)  # as many frames, in half the time
+    half = landmarks(tmp_path / "half.npz", times / 2, points)  # equally many frames in half the time
     upright = replace(FRONT, size=(640, 480))
     turned = landmarks(tmp_path / "turned.npz", times, points, upright)
     for file, words in (
@@ -133,7 +133,9 @@ def test_landmarks_of_another_film_are_refused(tmp_path: Path) -> None:
             run(*base, "--landmarks", file)
         assert error.value.code == "hands.landmarks"
     two = ("--view", "front", "--view", "side", "--landmarks", files["front"], "--landmarks", half)
-    with pytest.raises(RecapError, match=r"half\.npz is of another film"):  # each film with its own
+    with pytest.raises(
+        RecapError, match=r"half\.npz is of another film"
+    ):  # landmarks are checked against their own video
         run(files["film"], *base, *two)
     assert not (tmp_path / "out").exists()
 
@@ -141,7 +143,7 @@ def test_landmarks_of_another_film_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "of_camera"), [((2160, 3840), (1080, 1920)), ((640, 360), (1280, 720))], ids=["4K", "portrait"]
 )
-def test_films_of_any_size_fit_a_calibration_of_their_shape(
+def test_a_calibration_fits_videos_of_other_sizes_with_the_same_aspect_ratio(
     tmp_path: Path, size: tuple[int, int], of_camera: tuple[int, int]
 ) -> None:
     times, points = motion(12)
@@ -154,21 +156,21 @@ def test_films_of_any_size_fit_a_calibration_of_their_shape(
     assert wide / high == pytest.approx(size[1] / size[0], rel=0.01)
 
 
-def test_a_film_of_changing_rate_becomes_one_of_an_even_rate(tmp_path: Path) -> None:
+def test_a_video_with_dropped_frames_is_resampled_to_an_even_rate(tmp_path: Path) -> None:
     times, points = motion(60)
     kept = np.delete(np.arange(60), [5, 11, 12, 30, 41])
     shot = film(tmp_path / "film.mp4", times[kept])
     marks = landmarks(tmp_path / "marks.npz", times[kept], points[kept])
     words = (shot, "--landmarks", marks, "--camera", calibration(tmp_path), "--task", "x")
     assert "60 frames at 30 a second" in run(*words, "--view", "front", "--out", tmp_path / "out")
-    (a, b) = open_source(tmp_path / "out")  # two frames on end that are not there are a gap
+    (a, b) = open_source(tmp_path / "out")  # two missing frames in a row are a gap
     assert (len(a), len(b)) == (11, 47)
 
 
-def test_a_film_that_is_of_no_use_is_refused_before_hands_are_looked_for(
+def test_an_unusable_video_is_refused_before_hand_detection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The size at once; a film that ends early when its end is there."""
+    """A wrong size, and a truncated file."""
     looked = []
     monkeypatch.setattr(
         "recap_hands.mediapipe.Landmarker", lambda *a, **k: looked.append(a) or (lambda image: [])
@@ -176,7 +178,9 @@ def test_a_film_that_is_of_no_use_is_refused_before_hands_are_looked_for(
     files = take(tmp_path)
     wide = film(tmp_path / "wide.mp4", np.arange(10) / 30, (90, 160))
     whole = files["film"].read_bytes()
-    (tmp_path / "cut.mp4").write_bytes(whole[: len(whole) * 6 // 10])  # its index was at its end
+    (tmp_path / "cut.mp4").write_bytes(
+        whole[: len(whole) * 6 // 10]
+    )  # the index at the end of the file is lost
     for shot, code in ((wide, "hands.camera"), (tmp_path / "cut.mp4", "hands.film")):
         with pytest.raises(RecapError) as error:
             run(shot, "--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
@@ -185,7 +189,7 @@ def test_a_film_that_is_of_no_use_is_refused_before_hands_are_looked_for(
     assert not (tmp_path / "out").exists()
 
 
-def test_each_film_has_a_camera_of_its_own(tmp_path: Path) -> None:
+def test_two_videos_of_the_same_camera_are_refused(tmp_path: Path) -> None:
     files = take(tmp_path)
     with pytest.raises(RecapError, match="two films are of the camera 'front'"):
         run(
@@ -194,7 +198,7 @@ def test_each_film_has_a_camera_of_its_own(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
-def test_the_speed_is_of_the_robots_demonstrations_else_of_its_limits(tmp_path: Path) -> None:
+def test_automatic_speed_uses_the_robots_demonstrations_or_its_limits(tmp_path: Path) -> None:
     files = take(tmp_path)
     robot = RobotSpec("arm", 10.0, arm_features("tool"), max_step={"tool.position": 0.01})
     save_file(tmp_path / "robot.yaml", robot)
@@ -210,7 +214,7 @@ def test_the_speed_is_of_the_robots_demonstrations_else_of_its_limits(tmp_path: 
     (own,) = open_source(tmp_path / "a")
     slow = replace(own, id="0", embodiment="arm", fps=10.0, timestamps=own.timestamps * 3)
     pool = Pool.create(tmp_path / "pool")
-    pool.add([slow, replace(own, id="1")])  # that of the hand says nothing of the robot
+    pool.add([slow, replace(own, id="1")])  # the hand's own demonstration does not count for the robot
     text = run(*words, "--speed", "auto", "--paired", pool.uri, "--out", tmp_path / "c")
     assert "Speed: 3.00 times the robot's by 1 demonstrations of 'arm'" in text
     assert open_source(tmp_path / "c")[0].fps == pytest.approx(10, rel=0.01)
@@ -227,7 +231,7 @@ def test_the_speed_is_of_the_robots_demonstrations_else_of_its_limits(tmp_path: 
 
 
 class Webcam:
-    """One that shows a grey image."""
+    """A webcam that always shows a grey image."""
 
     def __init__(self, number: int) -> None:
         pass
@@ -242,9 +246,7 @@ class Webcam:
         pass
 
 
-def test_a_film_of_a_webcam_is_never_written_over_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_webcam_recording_never_overwrites_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cv2.VideoCapture", Webcam)
     files = take(tmp_path)
     words = ("--camera", files["calibration"], "--task", "x", "--out", tmp_path / "out")
@@ -256,14 +258,16 @@ def test_a_film_of_a_webcam_is_never_written_over_another(
         with pytest.raises(RecapError, match="only one webcam at a time"):
             run(*films, *words)
     (tmp_path / "out.mp4").unlink()
-    for wrong in (("--camera", tmp_path / "none.yaml"), ("--speed", "fast")):  # before anything is filmed
+    for wrong in (("--camera", tmp_path / "none.yaml"), ("--speed", "fast")):  # refused before recording
         with pytest.raises(RecapError):
             run("webcam:0", *words, *wrong)
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_a_webcam_is_shown_where_there_is_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The window itself is OpenCV's: here it is noted what it is given."""
+def test_the_webcam_preview_needs_a_display_and_ends_on_esc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenCV's window functions are replaced; the images given to them are recorded."""
     shown: list[tuple[int, ...]] = []
     pressed = iter([255, 255, 27])
     marks = Found("right", 1.0, np.tile([[32.0, 24.0]], (21, 1)), np.zeros((21, 3)))
@@ -305,9 +309,11 @@ def test_a_webcam_is_shown_where_there_is_a_display(tmp_path: Path, monkeypatch:
     assert not list(tmp_path.glob("*out*"))
     monkeypatch.setattr("recap_hands.live.PROBE", "")
     with live_view(1) as show:
-        film = record_webcam(0, tmp_path / "seen.mp4", 60.0, show)  # Esc ends it
+        film = record_webcam(0, tmp_path / "seen.mp4", 60.0, show)  # ended by Esc
     assert shown == [COLOUR[::-1]] * 3 + [()]
-    assert [image[24, 32].max() < 120 for _, image in film_frames(film)] == [True] * 3  # nothing drawn in it
+    assert [image[24, 32].max() < 120 for _, image in film_frames(film)] == [
+        True
+    ] * 3  # the recording has no drawing in it
 
 
 @pytest.mark.parametrize(
@@ -322,7 +328,7 @@ def test_a_webcam_is_shown_where_there_is_a_display(tmp_path: Path, monkeypatch:
         ("--min-coverage", "2", "--min-coverage 2.0 is no share"),
     ],
 )
-def test_a_setting_that_cannot_be_is_named(tmp_path: Path, option: str, value: str, message: str) -> None:
+def test_an_invalid_option_value_is_named(tmp_path: Path, option: str, value: str, message: str) -> None:
     files = take(tmp_path)
     words = [files["film"], "--camera", files["calibration"], "--landmarks", files["front"], "--task", "x"]
     with pytest.raises(RecapError, match=message):

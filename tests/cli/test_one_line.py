@@ -1,4 +1,4 @@
-"""How scripts and commands tell what went wrong."""
+"""Error messages and exit codes of commands and scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recap.errors import InputError
 
 
 def caused(error: BaseException) -> BaseException:
-    """As numba and torch raise it where Ctrl-C meets them."""
+    """The error that numba or torch raises when Ctrl-C interrupts it."""
     error.__cause__ = KeyboardInterrupt()
     return error
 
@@ -33,7 +33,7 @@ def raises(error: BaseException) -> object:
         (caused(ImportError("cannot load a library")), 130, "who: stopped"),
     ],
 )
-def test_what_the_user_can_help_is_one_line(
+def test_user_errors_and_interrupts_are_one_line(
     error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert in_one_line(lambda: raises(error), "who") == code
@@ -42,7 +42,7 @@ def test_what_the_user_can_help_is_one_line(
     assert told.count("\n") == 1
 
 
-def test_what_the_user_cannot_help_is_shown_whole() -> None:
+def test_internal_errors_are_raised_with_their_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         in_one_line(lambda: 1 // 0)
     with pytest.raises(SystemError):
@@ -52,7 +52,7 @@ def test_what_the_user_cannot_help_is_shown_whole() -> None:
 
 
 @pytest.mark.parametrize(("result", "code"), [(None, 0), (0, 0), (1, 1), ("done", 0)])
-def test_a_script_ends_with_what_its_main_returns(
+def test_a_scripts_exit_code_is_what_its_main_returns(
     result: object, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["research/benchmarks/some.py"])

@@ -1,4 +1,4 @@
-"""`recap pool` from a user's chair."""
+"""The commands of `recap pool`."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def uri(tmp_path: Path, dataset: Path) -> Path:
     return tmp_path / "pool"
 
 
-def test_a_tour(uri: Path, dataset: Path, tmp_path: Path) -> None:
+def test_the_pool_commands_work_together(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert "3 of 3 episodes" in said("ls", uri)
     assert "1 of 3" in said("ls", uri, "--limit", 1)
     assert "Added 0 episodes (3 were there): version 2 has 3" in said("add", uri, dataset)
@@ -111,15 +111,17 @@ def test_several_datasets_are_added_in_one_command(dataset: Path, tmp_path: Path
     ]
     said("create", tmp_path / "other")
     assert "nothing" in refused("add", tmp_path / "other", dataset, tmp_path / "nothing")
-    assert Pool.open(tmp_path / "other").ids() == Pool.open(tmp_path / "pool").ids()[:3], "the first is kept"
+    assert Pool.open(tmp_path / "other").ids() == Pool.open(tmp_path / "pool").ids()[:3], (
+        "the dataset before the error is kept"
+    )
 
 
-def test_a_limit_below_nothing_is_refused(uri: Path) -> None:
+def test_a_negative_limit_is_refused(uri: Path) -> None:
     assert "not in the range" in refused("ls", uri, "--limit", -1)
     assert "not in the range" in refused("ls", uri, "--versions", "--limit", -1)
 
 
-def test_export_gives_back_what_was_added(uri: Path, dataset: Path, tmp_path: Path) -> None:
+def test_an_export_equals_the_added_dataset(uri: Path, dataset: Path, tmp_path: Path) -> None:
     assert "3 demonstrations" in said("export", uri, tmp_path / "out")
     for a, b in zip(open_source(dataset), open_source(tmp_path / "out"), strict=True):
         assert a.id == b.id
@@ -130,7 +132,7 @@ def test_export_gives_back_what_was_added(uri: Path, dataset: Path, tmp_path: Pa
     assert "is empty" in refused("export", tmp_path / "empty", tmp_path / "other")
 
 
-def test_two_arms_are_exported_as_robotwin_has_them(uri: Path, tmp_path: Path) -> None:
+def test_two_arm_demonstrations_are_exported_in_robotwins_layout(uri: Path, tmp_path: Path) -> None:
     said("create", tmp_path / "arms")
     bell = replace(arms_episode("c"), attributes={"task_key": "click_bell"})
     Pool.open(str(tmp_path / "arms")).add([arms_episode("a", 1), arms_episode("b", 2), bell])
@@ -152,7 +154,7 @@ def test_two_arms_are_exported_as_robotwin_has_them(uri: Path, tmp_path: Path) -
     assert not (tmp_path / "x").exists()
 
 
-def test_pictures_can_be_made_square_on_the_way_in(dataset: Path, tmp_path: Path) -> None:
+def test_add_with_image_size_makes_images_square(dataset: Path, tmp_path: Path) -> None:
     said("create", tmp_path / "pool")
     said("add", tmp_path / "pool", dataset, "--image-size", 24)
     frames = Pool.open(str(tmp_path / "pool")).view().episode("one").images["top"]
@@ -160,7 +162,7 @@ def test_pictures_can_be_made_square_on_the_way_in(dataset: Path, tmp_path: Path
     assert "16 to 1024" in refused("add", tmp_path / "pool", dataset, "--image-size", 5)
 
 
-def test_show_writes_a_strip_or_a_video(uri: Path, tmp_path: Path) -> None:
+def test_show_writes_a_filmstrip_or_a_video(uri: Path, tmp_path: Path) -> None:
     assert "frames: 6, 0.50 s" in said("show", uri, "one")
     said("show", uri, "a/ü'", "--out", tmp_path / "strip.png")
     assert (tmp_path / "strip.png").read_bytes().startswith(b"\x89PNG")
@@ -202,7 +204,9 @@ def test_verify_and_repair(uri: Path) -> None:
         (("tag", "POOL", "x", "--version", "99"), "no version 99"),
     ],
 )
-def test_mistakes_are_one_line(uri: Path, words: tuple[str, ...], match: str) -> None:
+def test_wrong_arguments_are_errors_that_name_the_mistake(
+    uri: Path, words: tuple[str, ...], match: str
+) -> None:
     assert match in refused(*(word.replace("POOL", str(uri)) for word in words))
 
 
@@ -212,7 +216,7 @@ def test_every_command_has_an_example() -> None:
         assert "Example:" in command.help, name
 
 
-def test_another_rate_is_resampled_to_the_pools(dataset: Path, tmp_path: Path) -> None:
+def test_episodes_of_another_frame_rate_are_resampled_to_the_pools(dataset: Path, tmp_path: Path) -> None:
     said("create", tmp_path / "pool")
     said("add", tmp_path / "pool", dataset)
     slow = replace(episode("slow"), fps=5.0, timestamps=np.arange(6) / 5)
@@ -228,7 +232,7 @@ def test_another_rate_is_resampled_to_the_pools(dataset: Path, tmp_path: Path) -
     assert Pool.open(tmp_path / "other").get("slow").fps == 20.0
 
 
-def test_damaged_episodes_are_left_out_by_name_or_refused(tmp_path: Path) -> None:
+def test_damaged_episodes_are_refused_or_skipped_on_request(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set")
     (root / "videos/chunk-000/observation.images.front/episode_000001.mp4").unlink()
     said("create", tmp_path / "pool")
@@ -240,7 +244,7 @@ def test_damaged_episodes_are_left_out_by_name_or_refused(tmp_path: Path) -> Non
     assert Pool.open(tmp_path / "pool").ids() == ("set/0", "set/2")
 
 
-def test_an_episode_that_has_changed_since_is_refused(uri: Path, tmp_path: Path) -> None:
+def test_a_changed_episode_with_an_existing_id_is_refused(uri: Path, tmp_path: Path) -> None:
     pool = Pool.open(uri)
     one = pool.get("one")
     other = [np.full((16, 16, 3), 20, np.uint8)] * 6
@@ -250,21 +254,21 @@ def test_an_episode_that_has_changed_since_is_refused(uri: Path, tmp_path: Path)
     assert len(pool) == 3
 
 
-def test_pairs_are_made_on_the_way_in(tmp_path: Path) -> None:
+def test_add_with_pair_by_sets_the_scene_ids(tmp_path: Path) -> None:
     said("create", tmp_path / "pool")
     said("add", tmp_path / "pool", write_older(tmp_path / "set"), "--pair-by", "order")
     assert [e.scene_id for e in Pool.open(tmp_path / "pool")] == ["task 0/0", "task 1/0", "task 0/1"]
     assert "FILE.csv" in refused("add", tmp_path / "pool", tmp_path / "set", "--pair-by", "orders")
 
 
-def test_a_killed_import_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """It is killed with SIGKILL once its first part is in, and given again."""
+def test_a_killed_import_continues_where_it_stopped(tmp_path: Path) -> None:
+    """The process is killed with SIGKILL after its first part was added; then the command is repeated."""
     for index in range(24):
         stage_episode(tmp_path / "staged", index, replace(episode("x"), id=f"e{index}"))
     assemble(tmp_path / "staged", 24, tmp_path / "set")
     said("create", tmp_path / "pool")
     words = ["add", str(tmp_path / "pool"), str(tmp_path / "set")]
-    slow = (  # each video takes a while, as large ones do
+    slow = (  # each video takes a while, as large videos do
         "import time, recap.pool.schema as s; was = s.encode\n"
         "s.encode = lambda *a: (time.sleep(0.05), was(*a))[1]\n"
         f"from recap.cli.pool import pool; pool({words!r})"
@@ -283,7 +287,7 @@ def test_a_killed_import_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert "is sound: 24 episodes" in said("verify", tmp_path / "pool")
 
 
-def test_several_tasks_are_one_dataset_or_one_by_name(tmp_path: Path) -> None:
+def test_an_export_has_all_tasks_or_the_named_one(tmp_path: Path) -> None:
     push = replace(episode("push"), objects={"block": np.ones((6, 3), np.float32)})
     lift = replace(
         episode("lift"),

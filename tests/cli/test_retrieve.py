@@ -1,4 +1,4 @@
-"""`recap retrieve`: what the pool would answer, and why."""
+"""`recap retrieve`: the matches for one frame of a demonstration, and why."""
 
 from pathlib import Path
 
@@ -15,13 +15,15 @@ def run(*arguments: str) -> int | str | None:
     return caught.value.code
 
 
-def test_explains_in_words_numbers_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retrieve_explains_matches_in_text_and_an_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     picture = tmp_path / "why.png"
     assert run("pusht-9x100", "--at", AT, "--explain", "--matches", "3", "--out", str(picture)) == 0
     shown = capsys.readouterr().out
     rows = [line for line in shown.splitlines() if line.startswith("pusht/") and "lost" not in line]
     assert len(rows) == 3
-    assert "100000" not in "".join(rows), "the moment's own scene is left out"
+    assert "100000" not in "".join(rows), "the query's own scene is left out"
     assert "lost mostly by" in shown
     assert "Confidence 0." in shown
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -37,6 +39,8 @@ def test_explains_in_words_numbers_and_a_picture(tmp_path: Path, capsys: pytest.
         (["pusht-9x100", "--at", AT, "--retrieval", "pusht-objct"], "did you mean 'pusht-object'"),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_errors_that_name_the_mistake(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`recap serve` as it is typed."""
+"""The command `recap serve`."""
 
 import os
 import re
@@ -18,12 +18,12 @@ from recap.cli import main
 from recap.pool.store import Pool
 
 ENV = {key: value for key, value in os.environ.items() if key != "RECAP_TOKEN"}
-STEPS = ("Loading", "Opening", "Preparing")  # what it says of itself before it is there
+STEPS = ("Loading", "Opening", "Preparing")  # the progress lines before the server is ready
 Captured: TypeAlias = pytest.CaptureFixture[str]
 
 
 def refused(capsys: Captured, *options: str) -> list[str]:
-    """What it says when it exits with 2."""
+    """The lines on stderr of a command that exits with 2."""
     with pytest.raises(SystemExit) as caught:
         main(["serve", *options])
     assert caught.value.code == 2
@@ -31,7 +31,7 @@ def refused(capsys: Captured, *options: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: signal.Signals) -> None:
+def test_serve_prints_its_address_answers_and_stops_on_a_signal(tmp_path: Path, stop: signal.Signals) -> None:
     Pool.create(tmp_path / "pool").add([random_episode("demo", 1)])
     command = [sys.executable, "-m", "recap", "serve", "replay", "--pool", str(tmp_path / "pool")]
     with subprocess.Popen(
@@ -46,7 +46,7 @@ def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: sign
             shown = dict(server.stdout.readline().split(": ", 1) for _ in range(5))
             assert re.match(r"replay, fingerprint [0-9a-f]{12}\n", shown["Serving"])
             assert shown["Pool"].startswith("version 2, 1 demonstrations ")
-            assert all(word in shown["Robot"] for word in ("disc", "2-D", "10 Hz")), "as the pool suggests"
+            assert all(word in shown["Robot"] for word in ("disc", "2-D", "10 Hz")), "inferred from the pool"
             assert "Next" in shown
             port = re.match(r"ws://127\.0\.0\.1:(\d+)", shown["Robots"])
             assert port is not None
@@ -60,7 +60,7 @@ def test_it_says_where_it_is_answers_and_ends_cleanly(tmp_path: Path, stop: sign
     assert [line.partition(" ")[0] for line in errors.splitlines()] == list(STEPS)
 
 
-def test_it_speaks_before_it_loads_what_takes_long() -> None:
+def test_serve_prints_loading_before_heavy_imports() -> None:
     code = (
         "import sys, recap.cli.terminal as t\n"
         "heavy = {'lance', 'torch', 'numba'}\n"
@@ -82,7 +82,7 @@ def test_it_speaks_before_it_loads_what_takes_long() -> None:
         (["pusht-nano", "--env.blok", "tee"], "'blok': did you mean 'block'"),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_wrong_option_is_a_one_line_error(
     options: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -93,10 +93,12 @@ def test_a_mistake_is_one_line(
     assert words in error
 
 
-def test_a_port_that_is_taken_is_one_line(
+def test_a_port_in_use_is_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)  # of this process, which goes on
+    monkeypatch.setattr(
+        sys, "setswitchinterval", lambda seconds: None
+    )  # must not change in this process, which continues
     Pool.create(tmp_path / "pool").add([random_episode("demo", 1)])
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Options that are made from a configuration's fields, and options with a dot."""
+"""Options generated from configuration fields, and dotted options such as --env.pusher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recap_client.options import as_scalar, named_numbers
 @click.option("--env")
 @agent_options("mask")
 def command(words: tuple[str, ...], env: str | None, agent: Callable[[str], AgentConfig]) -> Any:
-    """What was given."""
+    """Returns what was given."""
     return words, env, dotted(), agent("replay")
 
 
@@ -30,17 +30,17 @@ def given(*words: str) -> Any:
     return command.main(list(words), standalone_mode=False)
 
 
-def test_every_setting_of_an_agent_has_an_option() -> None:
+def test_every_agent_config_field_has_an_option() -> None:
     assert set(HELP) == {field.name for field in fields(AgentConfig)} - {"policy"}
     for one, left_out in ((evaluate, set()), (serve, {"settings_of", "matching", "mask"})):
         assert set(HELP) - {param.name for param in one.params} == left_out
 
 
-def test_nothing_given_is_every_default() -> None:
+def test_without_options_the_config_has_its_defaults() -> None:
     assert given() == ((), None, {}, AgentConfig("replay"))
 
 
-def test_options_are_of_their_fields_kind() -> None:
+def test_options_have_the_types_of_their_fields() -> None:
     words = ["--candidates", "5", "--action-steps=2", "--min-confidence", "0.5", "--no-residual"]
     words += ["--subtrajectories", "--temperature", "0", "--noise-seed", "-1", "--retrieval", "contact"]
     assert given(*words)[-1] == AgentConfig(
@@ -63,7 +63,7 @@ def test_options_are_of_their_fields_kind() -> None:
         given("--reaction", "halt")
 
 
-def test_options_with_a_dot() -> None:
+def test_dotted_options_are_parsed() -> None:
     words, env, options, _ = given(
         "one", "--env", "mine", "--env.pusher", "disc", "two", "--env.goal-angle=-30", "--env.share=0.5"
     )
@@ -72,11 +72,13 @@ def test_options_with_a_dot() -> None:
     assert given("--env.angle", "-30")[2] == {"angle": -30}
     assert given("--env.empty=")[2] == {"empty": ""}
     assert given("--env.a=b=c")[2] == {"a": "b=c"}
-    assert given("--env.a", "1", "--env.a", "2")[2] == {"a": 2}, "as with other options the last one counts"
+    assert given("--env.a", "1", "--env.a", "2")[2] == {"a": 2}, (
+        "the last value counts, as with other options"
+    )
     assert given("--", "--env.a", "1")[:3] == (("--env.a", "1"), None, {}), "arguments after a double dash"
 
 
-def test_one_call_does_not_see_the_options_of_another() -> None:
+def test_dotted_options_do_not_leak_into_the_next_call() -> None:
     given("--env.a", "1")
     assert given()[2] == {}
 
@@ -90,18 +92,18 @@ def test_one_call_does_not_see_the_options_of_another() -> None:
         (["--environment.a", "1"], "--environment.a"),
     ],
 )
-def test_what_is_no_option_is_named(words: list[str], message: str) -> None:
+def test_an_unknown_or_incomplete_dotted_option_is_named(words: list[str], message: str) -> None:
     with pytest.raises(click.UsageError, match=message):
         given(*words)
 
 
-def test_scalars_by_what_they_look_like() -> None:
+def test_dotted_values_are_converted_to_int_float_or_bool() -> None:
     texts = ["3", "-3", "0.5", "1e3", "true", "False", "disc", "", "3 px"]
     values = [3, -3, 0.5, 1000.0, True, False, "disc", "", "3 px"]
     assert [(as_scalar(text), type(as_scalar(text))) for text in texts] == [(v, type(v)) for v in values]
 
 
-def test_numbers_by_name() -> None:
+def test_named_numbers_are_parsed() -> None:
     assert named_numbers(("position=60", "gripper=0.5"), "--max-step") == {"position": 60.0, "gripper": 0.5}
     for bad in ("position", "=3", "position=fast"):
         with pytest.raises(InputError, match=f"cannot read --max-step '{bad}'"):

@@ -1,4 +1,4 @@
-"""What is shown on the way, with a terminal and without."""
+"""Progress display, with a terminal and without."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recap.cli.train import _bars
 
 
 class Clock:
-    """Shows what it is set to."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -32,7 +32,7 @@ def at(clock: Clock, report: Callable[[int, int], None], seconds: float, done: i
     report(done, total)
 
 
-def test_without_a_terminal_there_is_a_line_every_few_seconds(
+def test_without_a_terminal_progress_is_a_line_every_few_seconds(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with terminal.progress_bar("episodes") as report:
@@ -47,7 +47,7 @@ def test_without_a_terminal_there_is_a_line_every_few_seconds(
         assert capsys.readouterr() == ("", "episodes: 10 of 20, 0.5 a second, 20 s left\n")
 
 
-def test_what_was_done_before_does_not_count_as_speed(
+def test_items_done_before_the_start_do_not_count_for_the_rate(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with terminal.progress_bar("episodes") as report:
@@ -60,7 +60,7 @@ def test_what_was_done_before_does_not_count_as_speed(
     ]
 
 
-def test_what_takes_hours_is_told_of_in_few_lines_and_large_units(
+def test_long_jobs_print_fewer_lines_in_larger_units(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with terminal.progress_bar("demonstrations") as report:
@@ -77,15 +77,15 @@ def test_what_takes_hours_is_told_of_in_few_lines_and_large_units(
     assert capsys.readouterr().err.endswith(", 10 min left\n")
 
 
-def test_what_ends_soon_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_jobs_print_no_progress(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.progress_bar("episodes") as report:
         at(clock, report, 1, 20)
     with terminal.progress_bar("films") as report:
         at(clock, report, 9, 1, 1)
-    assert capsys.readouterr() == ("", ""), "its result follows"
+    assert capsys.readouterr() == ("", ""), "only the result is printed"
 
 
-def test_each_stage_of_a_training_has_its_own_estimate(
+def test_each_stage_of_training_has_its_own_estimate(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with _bars(True) as report:
@@ -105,7 +105,7 @@ def test_each_stage_of_a_training_has_its_own_estimate(
         assert report is None, "only the main process shows anything"
 
 
-def test_on_a_terminal_there_is_a_bar(
+def test_on_a_terminal_progress_is_a_bar_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -117,6 +117,6 @@ def test_on_a_terminal_there_is_a_bar(
     assert "a second" not in captured.err
 
 
-def test_a_line_is_there_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_say_prints_a_line_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.say("Loading …")
     assert capsys.readouterr() == ("", "Loading …\n")

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from recap import config as configs
 from recap.cli import main
-from recap.policies.checkpoint import from_pretrained
+from recap.policies.checkpoint import from_pretrained, read_training
 from recap.suites import suites
 from recap.training.presets import SIZES, preset
 from recap.training.records import read_metrics
@@ -23,7 +23,7 @@ from robots.recording import record_many, to_lerobot
 from toy_policy import write_demonstrations
 
 SMALL = ("policy.inputs=S", "batch_size=4", "validate_every=1")
-# A slow machine says how far it is.
+# Progress lines, printed on slow machines.
 STAGES = (
     "reading",
     "retrieval pairs",
@@ -56,7 +56,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 
 
 def said(err: str) -> list[str]:
-    """What is on stderr besides progress and how long preparing took."""
+    """The lines on stderr except progress and preparation times."""
     lines = [line for line in err.splitlines() if not line.startswith(STAGES)]
     return [line for line in lines if " s until the first iteration: " not in line]
 
@@ -66,7 +66,7 @@ def settings(files: tuple[str, str], *changes: str) -> list[str]:
     return [part for change in named for part in ("--set", change)]
 
 
-def test_it_tells_where_the_policy_is_and_what_to_do_next(
+def test_train_prints_the_checkpoints_and_the_next_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, files: tuple[str, str]
 ) -> None:
     out = tmp_path / "run"
@@ -77,13 +77,17 @@ def test_it_tells_where_the_policy_is_and_what_to_do_next(
     assert f"Last: {out / 'last'}" in shown
     assert "Iterations: 2 of 2\n" in shown
     assert "Best held-out action loss: " in shown
+    facts, _ = read_training(out / "best")
+    ours, replay = facts["held_out_policy_error"], facts["held_out_replay_error"]
+    assert f"Error on held-out scenes (RMS): policy {ours:.3g}, replay {replay:.3g}\n" in shown
+    assert ("--no-residual" in shown) == (ours >= replay), "a policy no better than replay is reported"
     assert (
         f"Next: recap eval {out / 'best'} --env pusht --env.pusher triangle --pool {files[1]} --seeds "
         "500:505\n" in shown
     )
     assert from_pretrained(out / "best").config.inputs == "S"
     assert " s until the first iteration: reading " in err
-    assert call(capsys, *arguments)[0] == 0, "the same command finds it done"
+    assert call(capsys, *arguments)[0] == 0, "the same command again finds the run complete"
     code, _, err = call(capsys, *arguments[:-4], "--seed", 4)
     assert code == 2
     assert "holds a run with another seed" in err
@@ -101,7 +105,7 @@ def test_the_default_directory_is_named_after_the_recipe(
 
 
 @pytest.mark.parametrize("changes", [(), ("policy.retrieval_name=pusht-world", "policy.canonical=false")])
-def test_the_policy_is_tried_out_on_the_way(
+def test_training_evaluates_rollouts_on_development_seeds(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     files: tuple[str, str],
@@ -131,14 +135,14 @@ def test_ctrl_c_is_one_line_and_exit_code_130(
 
     arguments = ["debug", *settings(files), "--out", tmp_path / "run", "--iterations", 2]
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "judge", interrupted)
+        patch.setattr(trainer, "validate", interrupted)
         code, out, err = call(capsys, *arguments)
     assert (code, out) == (130, "")
     assert said(err)[1:] == ["recap: stopped at iteration 1 of 2: kept; the same command resumes"]
     assert call(capsys, *arguments)[0] == 0
 
 
-def test_ctrl_c_before_the_first_iteration_says_so(
+def test_ctrl_c_before_the_first_iteration_is_one_line(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     files: tuple[str, str],
@@ -155,7 +159,7 @@ def test_ctrl_c_before_the_first_iteration_says_so(
     assert (code, said(err)[-1]) == (130, "recap: stopped; the same command begins again or resumes")
 
 
-def test_a_dry_run_shows_the_plan_and_does_nothing(
+def test_a_dry_run_prints_the_plan_and_writes_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -239,7 +243,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         (["init=no/such/policy"], "no/such/policy"),
     ],
 )
-def test_what_shows_only_in_the_data_leaves_nothing_behind(
+def test_an_error_found_in_the_data_leaves_no_files(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     files: tuple[str, str],
@@ -255,9 +259,7 @@ def test_what_shows_only_in_the_data_leaves_nothing_behind(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_is_there_stays_though_its_data_are_gone(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_run_whose_data_are_missing_is_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = write_demonstrations(tmp_path)
     arguments = ["debug", *settings(files), "--out", tmp_path / "run", "--iterations", 1]
     assert call(capsys, *arguments)[0] == 0
@@ -278,7 +280,7 @@ def test_a_run_that_is_there_stays_though_its_data_are_gone(
         (["policy.image.cameras=", "policy.inputs=S"], {"inputs": "S"}),
     ],
 )
-def test_settings_that_fit_only_together_are_checked_together(
+def test_settings_that_depend_on_each_other_are_checked_together(
     capsys: pytest.CaptureFixture[str], changes: list[str], expected: dict[str, Any]
 ) -> None:
     words = [part for change in changes for part in ("--set", change)]
@@ -297,7 +299,7 @@ def test_the_list_names_every_recipe(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("recipe", ["debug", "debug-pi0", "dualarm-nano", "cosmos-2b"])
-def test_the_whole_configuration_is_shown_and_can_be_trained_from(
+def test_show_config_prints_a_config_that_train_accepts(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, recipe: str
 ) -> None:
     code, out, _ = call(capsys, recipe, "--set", "pairs.k=5", "--seed", 7, "--show-config")
@@ -321,7 +323,9 @@ def test_a_saved_configuration_is_trained(
     configs.save_file(tmp_path / "mine.yaml", preset("debug", changes).to_json())
     assert call(capsys, "--config", tmp_path / "mine.yaml", "--out", tmp_path / "run")[0] == 0
     kept = tmp_path / "run/config.json"
-    assert call(capsys, "--config", kept, "--out", tmp_path / "run")[0] == 0, "what a run keeps is one too"
+    assert call(capsys, "--config", kept, "--out", tmp_path / "run")[0] == 0, (
+        "the run's config.json is accepted too"
+    )
 
 
 @pytest.mark.parametrize(
@@ -334,7 +338,7 @@ def test_a_saved_configuration_is_trained(
         ("policy", None, "backbone"),
     ],
 )
-def test_a_saved_configuration_that_is_wrong_is_one_line(
+def test_an_invalid_configuration_is_a_one_line_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, key: str, value: object, message: str
 ) -> None:
     configs.save_file(tmp_path / "mine.yaml", {**preset("debug").to_json(), key: value})
@@ -358,7 +362,7 @@ cameras: {front: {}, wrist: {}}
 
 @pytest.fixture(scope="module")
 def arm(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
-    """A robot's description, and datasets of it and of another one."""
+    """A robot description, and datasets of this robot and of another one."""
     folder = tmp_path_factory.mktemp("arm")
     (folder / "robot.yaml").write_text(ROBOT, "utf-8")
     for name in ("target", "pool"):
@@ -367,7 +371,7 @@ def arm(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, str]:
     return str(folder / "robot.yaml"), str(folder / "target"), str(folder / "pool")
 
 
-def test_a_robot_of_ones_own_is_trained_for(
+def test_a_custom_robot_is_trained_from_its_description(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, arm: tuple[str, str, str]
 ) -> None:
     robot, target, pool = arm
@@ -377,13 +381,13 @@ def test_a_robot_of_ones_own_is_trained_for(
     assert from_pretrained(tmp_path / "run/best").config.image.cameras == ("front", "wrist")
     best = tmp_path / "run/best"
     following = f"Next: recap eval {best} --offline --target {target} --pool {pool}, or with --env "
-    assert following in out, "it is no recipe of an env, though one has its name"
+    assert following in out, "the recipe has no env, although an env's recipe has the same name"
     assert f"recap serve {best} --pool {pool}" in out
 
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backbone of another package, installed."""
+    """An installed package with a backbone."""
     info = tmp_path / "site/tiny_backbone-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-backbone\nVersion: 1\n")
@@ -416,7 +420,7 @@ def test_a_backbone_of_another_package_is_found_trained_and_loaded(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_backbone_is_named_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_backbone_is_selected_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
     pixels = ["image.channels=3", "image.scale=1", "future_image=false", "future_state=false"]
     changes = [part for key in ["network=tiny", *pixels] for part in ("--set", f"policy.{key}")]
     code, out, _ = call(capsys, "debug", *changes, "--show-config")
@@ -466,7 +470,7 @@ def test_missing_weights_are_reported_before_any_data_is_read(
     assert not out.parent.exists()
 
 
-def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_retrieval_chosen_by_name_sets_the_frame(capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for name in ("world", "object"):
         code, out, err = call(capsys, "pusht-nano", "--retrieval", name, "--show-config")
@@ -487,7 +491,7 @@ def test_a_retrieval_is_chosen_by_name_and_brings_its_frame(capsys: pytest.Captu
         (["--set", "policy.inputs=S"], "robot 'one-arm' has no objects"),
     ],
 )
-def test_mistakes_about_a_robot_are_one_line(
+def test_wrong_options_for_a_robot_are_a_one_line_error(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     arm: tuple[str, str, str],
@@ -501,7 +505,7 @@ def test_mistakes_about_a_robot_are_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_help_is_light_and_ends_with_an_example() -> None:
+def test_help_imports_nothing_heavy_and_ends_with_an_example() -> None:
     script = (
         "import sys; from recap.cli import main\n"
         "try: main(['train', '--help'])\n"
@@ -513,7 +517,7 @@ def test_help_is_light_and_ends_with_an_example() -> None:
     assert "--list" in done.stdout
 
 
-def test_a_backbone_is_the_network_and_its_autoencoder(
+def test_the_backbone_option_sets_weights_and_autoencoder(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for recipe, autoencoder in (("cosmos-2b", "org/name@v1"), ("debug-pi0", None)):

@@ -1,4 +1,4 @@
-"""A backbone as a package of its own would bring it: two layers over all that is known."""
+"""A backbone as another package would provide it: two layers over all inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from recap.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class TinyConfig(AnyNetworkConfig):
-    """Of a tiny network that sees pixels."""
+    """The configuration of a tiny network on pixels."""
 
     backbone: ClassVar[str] = "tiny"
     sees_pixels: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class TinyConfig(AnyNetworkConfig):
 
 
 class TinyModel(SlotModel):
-    """It reads no words."""
+    """A network that ignores the task text."""
 
     tag, summary = "tiny-model", "A tiny policy."
 

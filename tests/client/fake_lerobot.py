@@ -1,4 +1,4 @@
-"""Modules of LeRobot's names with as much in them as a robot needs, where LeRobot is not installed."""
+"""Fake LeRobot modules with the parts that a robot and the plugins need; LeRobot is not installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 
 class Registry:
-    """As `draccus.ChoiceRegistry`."""
+    """The part of `draccus.ChoiceRegistry` that is used."""
 
     known: ClassVar[dict[str, type]] = {}
 
@@ -34,7 +34,7 @@ class ArmConfig:
 
 
 class Arm:
-    """A joint-space arm as LeRobot has them: degrees, and percent for the gripper."""
+    """A joint-space arm with LeRobot's units: degrees, and percent for the gripper."""
 
     joints = ("shoulder_pan", "elbow_flex", "gripper")
 
@@ -78,7 +78,7 @@ class Arm:
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the fake modules in place for one test."""
+    """Installs the fake modules for one test."""
     made: dict[str, types.ModuleType] = {}
     for name in ("draccus", "lerobot", "lerobot.robots", "lerobot.cameras", "lerobot.utils"):
         made[name] = types.ModuleType(name)
@@ -101,14 +101,14 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Steps:
-    """A step, or a pipeline of steps, that keeps what it was made with."""
+    """A processor step or pipeline that records its arguments."""
 
     def __init__(self, **given: Any) -> None:
         self.given = given
 
 
 def install_plugin_api(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, type]]:
-    """What LeRobot's plugins import; returns what registers itself, by the name of its registry."""
+    """Installs what LeRobot's plugins import; returns the registered classes by registry."""
     import torch
 
     registered: dict[str, dict[str, type]] = {"policy": {}, "robot": {}}

@@ -1,4 +1,4 @@
-"""Our client: what it adds to openpi's."""
+"""The policy client: retries, reconnection and errors, beyond openpi's client."""
 
 import socket
 import threading
@@ -24,28 +24,26 @@ def free_port() -> int:
         return int(peer.getsockname()[1])
 
 
-def test_nobody_there_is_one_line_soon() -> None:
-    started = time.perf_counter()
+def test_an_unreachable_server_is_an_error() -> None:
     with pytest.raises(ServerError, match="is `recap serve` running"):
         PolicyClient(f"127.0.0.1:{free_port()}", retries=2)
-    assert time.perf_counter() - started < 30
 
 
-def test_a_listener_that_says_nothing_is_given_up() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        started = time.perf_counter()
-        with pytest.raises(ServerError, match="cannot be reached"):
-            PolicyClient(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout_s=0.3, retries=1)
-        assert time.perf_counter() - started < 30
+def test_a_server_that_never_answers_times_out() -> None:
+    with (
+        closing(socket.create_server(("127.0.0.1", 0))) as silent,
+        pytest.raises(ServerError, match="cannot be reached"),
+    ):
+        PolicyClient(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout_s=0.3, retries=1)
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "ws://", "ws://[::1"])
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="give ws://host:port"):
         PolicyClient(url, retries=0)
 
 
-def test_a_server_that_restarts_is_found_again_with_the_same_episode() -> None:
+def test_the_client_reconnects_after_a_restart_and_repeats_the_reset() -> None:
     port = free_port()
     service = replay_service(port=port)
     server = Served(service, build_app(service))
@@ -58,7 +56,9 @@ def test_a_server_that_restarts_is_found_again_with_the_same_episode() -> None:
     serve = again.serve
 
     def watched(requests: Any) -> Any:
-        seen.extend((r.session.fresh.seed, r.session.fresh.options) for r in requests if r.session.fresh)
+        seen.extend(
+            (r.session.pending.seed, r.session.pending.options) for r in requests if r.session.pending
+        )
         return serve(requests)
 
     again.serve = watched  # type: ignore[method-assign]
@@ -74,7 +74,7 @@ def test_a_server_that_restarts_is_found_again_with_the_same_episode() -> None:
     late[0].stop()
 
 
-def test_a_busy_server_is_asked_again() -> None:
+def test_a_busy_reply_is_retried() -> None:
     service = replay_service(limits=Limits(max_waiting=1, max_batch=1))
     serve = service.serve
 
@@ -99,13 +99,13 @@ def test_a_busy_server_is_asked_again() -> None:
         assert service.metrics.busy.value > 0
 
 
-def test_what_cannot_be_sent_never_leaves() -> None:
+def test_a_message_that_cannot_be_encoded_or_lacks_a_state_is_an_error() -> None:
     with served(replay_service()) as server, PolicyClient(server.ws) as client:
         with pytest.raises(WireError):
             client.infer({"observation/state": object()})
         with pytest.raises(ServerError, match="observation/state"):
             client.infer({"prompt": "x"})
-        assert client.infer(MESSAGE)["actions"].shape == (8, 2), "an error ends nothing"
+        assert client.infer(MESSAGE)["actions"].shape == (8, 2), "the connection stays usable after an error"
 
 
 def test_importing_the_client_loads_neither_torch_nor_aiohttp() -> None:

@@ -1,4 +1,4 @@
-"""What a person shows in a run, and nothing else, becomes a demonstration."""
+"""A person's corrections during a run become demonstrations."""
 
 import time
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def drive(watched: CorrectionRecorder, by_policy: int, by_person: int, begin: in
         watched.add(seen(t), np.array([t, t]), by_person=t >= begin + by_policy)
 
 
-def test_a_correction_is_the_first_frame_its_history_and_what_the_person_drove() -> None:
+def test_a_correction_has_the_first_frame_context_and_the_persons_frames() -> None:
     watched = recorder()
     drive(watched, 30, 20)
     found = episode_of(watched.finish() or {})
@@ -53,12 +53,12 @@ def test_a_correction_is_the_first_frame_its_history_and_what_the_person_drove()
     assert found.goal.tolist() == [5, 5, 0]
     assert found.attributes["block"] == "tee"
     assert found.first_match == 1 + N_CONTEXT
-    np.testing.assert_allclose(np.diff(found.timestamps), 1 / HZ)  # an even clock, as every demonstration has
+    np.testing.assert_allclose(np.diff(found.timestamps), 1 / HZ)  # timestamps are evenly spaced
     np.testing.assert_allclose(Time().describe(found)[found.first_match :, 0], np.arange(30, 50) / HZ)
 
 
 @pytest.mark.parametrize("before", [0, 3, N_CONTEXT])
-def test_a_take_over_soon_after_the_start_repeats_nothing(before: int) -> None:
+def test_an_early_takeover_repeats_no_frame(before: int) -> None:
     watched = recorder()
     drive(watched, before, 10)
     found = episode_of(watched.finish() or {})
@@ -66,7 +66,7 @@ def test_a_take_over_soon_after_the_start_repeats_nothing(before: int) -> None:
     assert found.first_match == before
 
 
-def test_the_next_correction_knows_what_led_to_it_and_too_little_is_none() -> None:
+def test_a_too_short_takeover_is_no_correction_but_counts_as_context() -> None:
     watched = recorder()
     drive(watched, 10, MIN_FRAMES - 1)
     assert watched.finish() is None
@@ -77,7 +77,7 @@ def test_the_next_correction_knows_what_led_to_it_and_too_little_is_none() -> No
     assert watched.finish() is None
 
 
-def test_a_buffer_that_is_used_again_does_not_change_what_was_shown() -> None:
+def test_recorded_frames_are_copies_of_reused_buffers() -> None:
     watched, message = recorder(), seen(0)
     for t in range(MIN_FRAMES):
         message["observation/state"][:] = t
@@ -86,7 +86,7 @@ def test_a_buffer_that_is_used_again_does_not_change_what_was_shown() -> None:
 
 
 class Robot:
-    """One that a person drives by a list of actions."""
+    """A robot whose takeover returns actions from a list."""
 
     def __init__(self, *wanted: Any) -> None:
         self.wanted = list(wanted)
@@ -102,7 +102,7 @@ def settled(person: Person) -> Person:
     return person
 
 
-def test_a_robot_without_takeover_has_no_person_and_one_with_it_records_under_its_name() -> None:
+def test_only_a_robot_with_takeover_records_corrections() -> None:
     assert person_of(object(), {}, HZ, print) is None
     said = {
         "robot": {"name": "so101"},
@@ -118,14 +118,16 @@ def test_a_robot_without_takeover_has_no_person_and_one_with_it_records_under_it
 
 
 @pytest.mark.parametrize("wanted", [[np.nan, 0.0], [[1.0, 2.0]]])
-def test_an_action_that_cannot_be_sent_is_refused(wanted: Any) -> None:
+def test_an_invalid_takeover_action_is_refused(wanted: Any) -> None:
     person = Person(Robot(wanted).takeover, recorder(), print)
     with pytest.raises(InputError, match="takeover"):
         person.action()
     person.close()
 
 
-def test_what_is_shown_is_kept_in_pieces_that_a_server_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_correction_is_uploaded_in_pieces_within_the_size_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("recap_client.corrections.MAX_BYTES", 30 * 3 * 64 * 64)  # about thirty frames
     kept: list[Mapping[str, Any]] = []
     person = Person(Robot().takeover, recorder(), kept.append)
@@ -133,12 +135,12 @@ def test_what_is_shown_is_kept_in_pieces_that_a_server_takes(monkeypatch: pytest
         person.record(seen(t, 64), np.array([t, t]), by_person=True)
     person.close()
     shown = [e["proprio"][round(HZ * e["attributes"][CORRECTION_FROM]) :, 0].tolist() for e in kept]
-    assert [t for piece in shown for t in piece] == list(range(50))  # nothing is lost, and nothing twice
+    assert [t for piece in shown for t in piece] == list(range(50))  # no frame is lost or repeated
     assert person.n_kept == len(kept) > 1
     assert max(e["images"]["top"].nbytes for e in kept) <= 31 * 3 * 64 * 64
 
 
-def test_one_that_cannot_be_kept_is_said_and_what_comes_later_is_kept() -> None:
+def test_a_failed_upload_is_reported_and_later_corrections_are_uploaded() -> None:
     answers: list[Exception | None] = [InputError("the pool is full"), None]
 
     def keep(_: Mapping[str, Any]) -> None:

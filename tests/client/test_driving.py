@@ -1,4 +1,4 @@
-"""What a run says of itself at its end."""
+"""The summary at the end of a run."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from recap_client.robot_loop import LoopReport
 
 
 @pytest.mark.parametrize(("jerk", "shown"), [(float("nan"), False), (1.5, True)])
-def test_a_run_too_short_to_have_a_jerk_says_nothing_of_it(
+def test_the_summary_leaves_out_a_jerk_that_is_nan(
     capsys: pytest.CaptureFixture[str], jerk: float, shown: bool
 ) -> None:
     _summarise(LoopReport("steps", jerk=jerk))

@@ -1,4 +1,4 @@
-"""A LeRobot robot is driven by names and units that the server describes; what does not fit is refused."""
+"""LeRobot robots are matched to the server's names and units; a mismatch is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FEATURES = [{"name": "shoulder_pan", **JOINT}, {"name": "elbow_flex.pos", **JOIN
 
 
 def described(features: list[dict[str, Any]] = FEATURES, **more: Any) -> dict[str, Any]:
-    """What a server says of itself."""
+    """The metadata of a server."""
     n = sum(int(f["size"]) for f in features)
     return {
         "control_hz": 50.0,
@@ -66,7 +66,7 @@ def connected(said: Mapping[str, Any] | None = None, **options: str) -> tuple[An
 
 
 class Policy:
-    """Turns everything by 0.1 a step."""
+    """A policy that adds 0.1 to every number in each step."""
 
     def __init__(self, **more: Any) -> None:
         self.metadata = described(**more)
@@ -77,7 +77,7 @@ class Policy:
         return {"actions": np.asarray(observation["observation/state"]) + 0.1 * np.arange(1, 9)[:, None]}
 
 
-def test_motors_and_cameras_become_what_the_wire_has_in_the_servers_units() -> None:
+def test_motors_and_cameras_are_converted_to_the_servers_units() -> None:
     robot, arm = connected()
     seen = robot.observe()
     assert seen["observation/state"] == pytest.approx([math.pi / 2, math.pi / 2, 0.5])
@@ -89,14 +89,14 @@ def test_motors_and_cameras_become_what_the_wire_has_in_the_servers_units() -> N
     assert not arm.is_connected
 
 
-def test_features_of_several_numbers_take_the_other_motors_in_the_robots_order() -> None:
+def test_a_feature_of_several_numbers_takes_the_remaining_motors_in_order() -> None:
     joints = {**JOINT, "name": "joints", "size": 2, "unit": "deg"}
     robot, arm = connected(described([GRIPPER, joints]))
     arm.at = {"shoulder_pan.pos": 10.0, "elbow_flex.pos": 20.0, "gripper.pos": 30.0}
     assert robot.observe()["observation/state"] == pytest.approx([0.3, 10, 20])
 
 
-def test_other_names_of_motors_and_cameras_are_given_by_rename() -> None:
+def test_rename_maps_motors_and_cameras_of_other_names() -> None:
     said = described(
         [{"name": "base", **JOINT}, *FEATURES[1:]], cameras={"top": None}, cameras_required=["top"]
     )
@@ -108,7 +108,7 @@ def test_other_names_of_motors_and_cameras_are_given_by_rename() -> None:
     assert raised.value.code == "input"
 
 
-def test_numbers_go_unchanged_where_the_user_says_so() -> None:
+def test_with_same_units_numbers_are_not_converted() -> None:
     robot = make_robot("lerobot:arm_follower", described(), {"port": "/dev/arm"}, {}, same_units=True)
     assert robot.observe()["observation/state"] == pytest.approx([90, 90, 50])
 
@@ -133,7 +133,7 @@ def test_numbers_go_unchanged_where_the_user_says_so() -> None:
         (described(), {"colour": "red"}, "robot.options", "colour"),
     ],
 )
-def test_a_robot_that_does_not_fit_is_refused_before_it_moves(
+def test_a_robot_that_does_not_match_the_server_is_refused_before_it_moves(
     said: dict[str, Any], options: dict[str, str], code: str, word: str
 ) -> None:
     with pytest.raises(InputError, match=word) as raised:
@@ -150,7 +150,7 @@ def test_an_unknown_type_and_a_missing_lerobot_are_named(monkeypatch: pytest.Mon
     assert raised.value.code == "robot.lerobot"
 
 
-def test_the_loop_drives_it_within_limits_of_features_and_sends_the_instruction() -> None:
+def test_the_loop_limits_features_by_name_and_sends_the_task() -> None:
     robot, arm = connected()
     policy = Policy()
     how = LoopSpec(
@@ -165,7 +165,7 @@ def test_the_loop_drives_it_within_limits_of_features_and_sends_the_instruction(
         RobotLoop(robot, policy, LoopSpec(max_step={"griper": 1.0}))
 
 
-def test_a_robot_that_is_lost_ends_the_loop_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_connection_to_the_robot_ends_the_loop_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     robot, arm_ = connected()
 
     def broken(*_: Any) -> None:
@@ -178,20 +178,20 @@ def test_a_robot_that_is_lost_ends_the_loop_in_one_line(monkeypatch: pytest.Monk
     assert raised.value.code == "robot.lost"
 
 
-def test_a_dry_run_shows_every_step_and_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_every_step_and_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     robot, arm = connected()
     RobotLoop(DryRobot(robot, described()), Policy(), LoopSpec(steps=2)).run()
     shown = capsys.readouterr().out.splitlines()
     assert arm.sent == []
     assert [line for line in shown if line.startswith("Step")] == [
-        "Step 1: would be sent, nothing is",
-        "Step 2: would be sent, nothing is",
+        "Step 1: dry run, not sent",
+        "Step 2: dry run, not sent",
         "Step 3: the same again",
     ]
     assert shown[1].split() == ["number", "unit", "now", "target", "change"]
     assert shown[2].split() == ["shoulder_pan", "rad", "1.5708", "1.6708", "+0.1000"]
     assert shown[4].split() == ["gripper", "0.5000", "0.6000", "+0.1000"]
-    assert not arm.is_connected, "it is put away"
+    assert not arm.is_connected, "the robot is disconnected"
 
 
 def test_the_command_needs_numpy_msgpack_and_websockets_only() -> None:
@@ -205,7 +205,7 @@ def test_the_command_needs_numpy_msgpack_and_websockets_only() -> None:
     assert "--dry-run" in ran.stdout
 
 
-def test_the_command_takes_what_the_how_to_says() -> None:
+def test_the_commands_of_the_how_to_are_parsed() -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "use-with-lerobot.md").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith("recap-client run")]
     assert len(lines) >= 3
@@ -217,7 +217,7 @@ def test_the_command_takes_what_the_how_to_says() -> None:
         assert set(options) & {"port", "seed", "env"}
 
 
-def test_an_arm_in_degrees_is_driven_by_a_policy_in_tool_space(tmp_path: Path) -> None:
+def test_an_arm_in_degrees_follows_a_policy_in_tool_space(tmp_path: Path) -> None:
     robot, demo = arm(), walk(1)
     configs.save_file(tmp_path / "robot.yaml", robot)
     spec = ServeSpec(AgentConfig(), robot=str(tmp_path / "robot.yaml"), port=0)
@@ -236,5 +236,5 @@ def test_an_arm_in_degrees_is_driven_by_a_policy_in_tool_space(tmp_path: Path) -
         report = RobotLoop(driven, client, LoopSpec(steps=20, task="walk about")).run()
     assert (report.reason, report.failures) == ("steps", 0)
     path = np.deg2rad([[action[f"{name}.pos"] for name in theirs.joints[:6]] for action in theirs.sent])
-    assert np.abs(path[8] - demo.proprio[8, :6]).max() < 0.05, "it goes where the demonstration went"
+    assert np.abs(path[8] - demo.proprio[8, :6]).max() < 0.05, "the arm follows the demonstration"
     assert np.abs(np.diff(path, axis=0)).max() <= 0.1 + 1e-6, "3 rad/s at 30 Hz"

@@ -1,4 +1,4 @@
-"""LeRobot's own writer, made to close its files after every episode; needs a venv with LeRobot 0.6."""
+"""LeRobot's own writer, patched to close its files after each episode; needs a venv with LeRobot 0.6."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recap.pool.importers import open_source
-from recap.pool.importers.interventions import shown_in
+from recap.pool.importers.interventions import demonstrations_in
 
 LEROBOT = os.environ.get("RECAP_LEROBOT_PYTHON", "")  # the interpreter of a venv with lerobot[dataset]
 RECORD = """
@@ -44,14 +44,14 @@ os._exit(0)  # a session that is still going on: nothing is closed in the end
 
 @pytest.mark.long
 @pytest.mark.skipif(not LEROBOT, reason="RECAP_LEROBOT_PYTHON names no interpreter with LeRobot 0.6")
-def test_what_was_saved_can_be_read_while_the_session_goes_on(tmp_path: Path) -> None:
+def test_saved_episodes_can_be_read_during_the_recording_session(tmp_path: Path) -> None:
     client = Path(__file__).parents[2] / "client"
     environment = {**os.environ, "PYTHONPATH": str(client), "HF_HUB_OFFLINE": "1"}
     folder = tmp_path / "rollout_x"
     subprocess.run([LEROBOT, "-c", RECORD, str(folder)], env=environment, check=True, timeout=300)
     source = open_source(folder)
     assert len(source) == 2
-    (correction,) = shown_in(source, 1)
+    (correction,) = demonstrations_in(source, 1)
     assert correction.first_match == 8
     assert correction.actions[8:, 0].tolist() == list(range(11, 25))
     assert len(correction.images["front"]) == len(correction)

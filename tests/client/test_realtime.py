@@ -1,4 +1,4 @@
-"""Late chunks: at the right index, without a jump, asked for in time."""
+"""Real-time chunking: late chunks start at the right index, blend smoothly and are requested in time."""
 
 import threading
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ plans = st.lists(st.tuples(st.floats(0, 512), st.floats(0, 512)), min_size=8, ma
 
 
 def chunk_at(place: int, size: int = 8) -> F64:
-    """A chunk whose every action says for which place it was made."""
+    """A chunk whose actions are the timeline indices that they are meant for."""
     return np.arange(place, place + size, dtype=float)[:, None]
 
 
 def periods(delay: int, n: int, horizon: int = 8, n_action_steps: int = 4) -> tuple[Timeline, int]:
-    """Some periods of a loop whose replies take `delay` periods: the timeline, and the misses."""
+    """Runs `n` periods with replies after `delay` periods; returns the timeline and the misses."""
     timeline = Timeline(n_blend=0)
     timeline.join(chunk_at(0, horizon), 0)
     every = ask_after(horizon, n_action_steps, delay)
@@ -37,7 +37,7 @@ def periods(delay: int, n: int, horizon: int = 8, n_action_steps: int = 4) -> tu
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20))
-def test_every_action_is_taken_at_the_place_it_was_made_for(rounds: list[tuple[int, int]]) -> None:
+def test_every_action_is_taken_at_the_index_it_is_meant_for(rounds: list[tuple[int, int]]) -> None:
     timeline = Timeline(n_blend=0)
     for wait, rest in rounds:
         asked_at = timeline.n_taken
@@ -51,7 +51,7 @@ def test_every_action_is_taken_at_the_place_it_was_made_for(rounds: list[tuple[i
             assert action is None or action[0] == place
 
 
-def test_a_robot_that_held_while_it_waited_begins_at_the_first_action() -> None:
+def test_a_robot_that_held_while_waiting_starts_at_the_first_action() -> None:
     timeline = Timeline(n_blend=0)
     assert [timeline.take() for _ in range(5)] == [None] * 5
     assert timeline.join(chunk_at(0), asked_at=0) == 8
@@ -60,7 +60,7 @@ def test_a_robot_that_held_while_it_waited_begins_at_the_first_action() -> None:
     assert first[0] == 0
 
 
-def test_a_chunk_that_is_wholly_out_of_date_changes_nothing() -> None:
+def test_a_chunk_that_is_entirely_late_changes_nothing() -> None:
     timeline = Timeline()
     timeline.join(chunk_at(0), 0)
     taken = [timeline.take() for _ in range(3)]
@@ -69,15 +69,13 @@ def test_a_chunk_that_is_wholly_out_of_date_changes_nothing() -> None:
     assert len(timeline) == 5
 
 
-def test_a_chunk_from_the_future_is_refused() -> None:
+def test_a_chunk_with_a_future_index_is_refused() -> None:
     with pytest.raises(ValueError, match="from the future"):
         Timeline().join(chunk_at(3), asked_at=3)
 
 
 @given(plans, plans, st.integers(0, 10), st.integers(1, 6))
-def test_a_blend_jumps_no_further_than_a_share_of_what_the_plans_differ_by(
-    old: F64, new: F64, late: int, n_blend: int
-) -> None:
+def test_blending_limits_the_jump_between_two_chunks(old: F64, new: F64, late: int, n_blend: int) -> None:
     timeline = Timeline(n_blend)
     timeline.join(old, 0)
     taken = [timeline.take() for _ in range(late)]
@@ -86,7 +84,7 @@ def test_a_blend_jumps_no_further_than_a_share_of_what_the_plans_differ_by(
     timeline.join(new, 0)
     while (action := timeline.take()) is not None:
         held.append(action)
-    # What the old plan would have done, staying at its end, beside what the new one wants.
+    # The old plan, extended by its last action, against the new plan.
     was = np.concatenate([old, np.repeat(old[-1:], 8, axis=0)])[:8]
     gap = np.linalg.norm(was - new, axis=1)[late:].max(initial=0.0)
     own = max(np.linalg.norm(np.diff(plan, axis=0), axis=1).max() for plan in (was, new))
@@ -94,14 +92,14 @@ def test_a_blend_jumps_no_further_than_a_share_of_what_the_plans_differ_by(
     assert jumps.max() <= own + gap / (n_blend + 1) + 1e-9
 
 
-def test_without_a_past_nothing_is_blended() -> None:
+def test_the_first_chunk_is_not_blended() -> None:
     timeline = Timeline(n_blend=4)
     timeline.join(chunk_at(0), 0)
     actions = [timeline.take() for _ in range(8)]
     assert np.array_equal(np.array(actions), chunk_at(0))
 
 
-def test_staying_leaves_what_was_to_come() -> None:
+def test_stay_replaces_the_remaining_actions() -> None:
     timeline = Timeline()
     timeline.join(chunk_at(0), 0)
     last = timeline.take()
@@ -111,7 +109,9 @@ def test_staying_leaves_what_was_to_come() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))
-def test_the_next_chunk_is_asked_for_so_that_it_comes_in_time(horizon: int, steps: int, delay: int) -> None:
+def test_the_next_chunk_is_requested_early_enough_to_miss_no_period(
+    horizon: int, steps: int, delay: int
+) -> None:
     every = ask_after(horizon, min(steps, horizon), delay)
     assert 1 <= every <= horizon
     if 2 * max(delay, 1) + 1 <= horizon:
@@ -124,16 +124,18 @@ def test_the_next_chunk_is_asked_for_so_that_it_comes_in_time(horizon: int, step
     ("n_action_steps", "delay", "every"),
     [(4, 0, 4), (4, 1, 3), (4, 3, 1), (4, 7, 1), (4, 8, 8), (8, 0, 7), (8, 1, 6), (8, 3, 4), (8, 9, 8)],
 )
-def test_no_more_of_a_chunk_is_used_than_it_is_good_for(n_action_steps: int, delay: int, every: int) -> None:
+def test_the_next_chunk_is_requested_by_action_steps_and_delay(
+    n_action_steps: int, delay: int, every: int
+) -> None:
     assert ask_after(8, n_action_steps, delay) == every
 
 
 @pytest.mark.parametrize("delay", [5, 8, 12, 30])
-def test_a_delay_that_no_chunk_can_bridge_costs_periods_but_the_robot_moves_on(delay: int) -> None:
+def test_a_delay_longer_than_a_chunk_misses_periods_but_the_robot_continues(delay: int) -> None:
     timeline, misses = periods(delay, 200)
     assert misses > 0
     assert timeline.n_taken + misses == 200
-    waiting = 200 * 8 / (8 + delay)  # what asking at the end of a chunk would achieve
+    waiting = 200 * 8 / (8 + delay)  # the number when asking only at the end of each chunk
     assert timeline.n_taken >= waiting - 8
 
 
@@ -147,11 +149,11 @@ def test_the_expected_latency_follows_the_latest_replies() -> None:
     assert latency.periods(0.1) == 4
     for _ in range(32):
         latency.observe(0.02)
-    assert latency.periods(0.1) == 1, "the slow ones are forgotten"
+    assert latency.periods(0.1) == 1, "old replies are forgotten"
 
 
 class Echo:
-    """Answers with what it was asked, when it is let go."""
+    """A policy that returns its input once `go` is set."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -165,7 +167,7 @@ class Echo:
         return dict(observation)
 
 
-def test_asking_never_waits() -> None:
+def test_ask_does_not_block() -> None:
     policy = Echo()
     asker = Asker(policy)
     asker.ask({"x": 1}, 7)
@@ -179,7 +181,7 @@ def test_asking_never_waits() -> None:
     asker.ask({"fail": True}, 8)
     failed = asker.poll(60)
     assert failed is not None
-    assert isinstance(failed.error, ConnectionError), "an error is an answer too"
+    assert isinstance(failed.error, ConnectionError), "an error is returned as the answer"
     asker.close()
 
 

@@ -1,4 +1,4 @@
-"""recap-client as a wheel of its own, in an environment that has nothing else of ours."""
+"""The recap-client wheel in an environment without recap."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def connect(metadata):
 
 
 @pytest.mark.long
-def test_the_wheel_alone_drives_a_robot_by_a_served_policy(tmp_path: Path) -> None:
+def test_the_client_wheel_alone_drives_a_robot_by_a_served_policy(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -53,6 +53,6 @@ def test_the_wheel_alone_drives_a_robot_by_a_served_policy(tmp_path: Path) -> No
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "Ended: steps after 10 periods" in ran.stdout
     assert (tmp_path / "run.json").exists()
-    assert "Step 1: would be sent, nothing is" in dry.stdout
+    assert "Step 1: dry run, not sent" in dry.stdout
     assert lost.returncode == 2
     assert "[robot.lerobot]" in lost.stderr

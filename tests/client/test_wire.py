@@ -1,4 +1,4 @@
-"""The wire: openpi's, to the byte, and nothing that it does not allow."""
+"""The wire format: byte-compatible with openpi's; everything else is refused."""
 
 import time
 from typing import Any
@@ -40,26 +40,26 @@ def array(dtype: object = "<f4", shape: object = (2,), data: object = b"\0" * 8,
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=5))
-def test_what_goes_in_comes_out(message: dict[str, Any]) -> None:
+def test_an_encoded_message_decodes_to_itself(message: dict[str, Any]) -> None:
     assert equal(decode_map(encode(message), ROOM), message)
 
 
 @given(st.sampled_from(DTYPES), st.integers(0, 1))
-def test_a_number_keeps_its_type(dtype: str, value: int) -> None:
+def test_a_numpy_scalar_keeps_its_type(dtype: str, value: int) -> None:
     number = np.dtype(dtype).type(value)
     back = decode(encode(number), ROOM)
     assert back == number
     assert np.asarray(back).dtype.kind == number.dtype.kind
 
 
-def test_it_is_the_bytes_that_openpi_has() -> None:
+def test_encoded_bytes_equal_openpis() -> None:
     image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     theirs = {b"__ndarray__": True, b"data": image.tobytes(), b"dtype": "|u1", b"shape": (2, 2, 3)}
     assert encode({"x": image}) == msgpack.packb({"x": theirs})
     assert encode(np.float32(2.5)) == msgpack.packb({b"__npgeneric__": True, b"data": 2.5, b"dtype": "<f4"})
 
 
-def test_arrays_that_are_not_contiguous_arrive_as_they_look() -> None:
+def test_non_contiguous_arrays_are_encoded_correctly() -> None:
     array = np.arange(24).reshape(4, 6)[::2, ::-3]
     assert equal(decode(encode(array), ROOM), np.ascontiguousarray(array))
 
@@ -79,7 +79,7 @@ def test_arrays_that_are_not_contiguous_arrive_as_they_look() -> None:
         "\ud800",
     ],
 )
-def test_what_cannot_be_sent_is_refused(value: object) -> None:
+def test_values_that_cannot_be_encoded_are_refused(value: object) -> None:
     with pytest.raises(WireError):
         encode({"x": value})
 
@@ -128,7 +128,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_refused_in_one_line_and_at_once(what: str) -> None:
+def test_malformed_bytes_are_a_one_line_error_without_much_work(what: str) -> None:
     started = time.process_time()
     with pytest.raises(WireError) as caught:
         decode(BAD[what], 2**22)
@@ -137,7 +137,7 @@ def test_refused_in_one_line_and_at_once(what: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_a_message_that_is_too_large_or_no_map() -> None:
+def test_messages_too_large_or_not_a_map_are_refused() -> None:
     with pytest.raises(WireError, match="too large"):
         decode(encode(b"x" * 2000), 1000)
     with pytest.raises(WireError, match="not a map"):
@@ -151,7 +151,7 @@ def deep(n: int) -> Any:
     return [] if n == 0 else [deep(n - 1)]
 
 
-def test_as_deep_as_allowed() -> None:
+def test_nesting_is_accepted_up_to_the_limit() -> None:
     assert decode(encode(deep(MAX_DEPTH)), ROOM) == deep(MAX_DEPTH)
     with pytest.raises(WireError, match="deep"):
         decode(encode(deep(MAX_DEPTH + 1)), ROOM)
@@ -167,13 +167,15 @@ def refused_in_one_line(data: bytes) -> bool:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_message_or_a_wire_error(data: bytes) -> None:
+def test_random_bytes_decode_or_raise_a_wire_error(data: bytes) -> None:
     assert refused_in_one_line(data)
 
 
 @settings(max_examples=200)
 @given(VALUES, st.integers(0, 500), st.integers(0, 255))
-def test_so_is_a_good_message_with_one_byte_changed(value: Any, at: int, byte: int) -> None:
+def test_a_message_with_one_changed_byte_decodes_or_raises_a_wire_error(
+    value: Any, at: int, byte: int
+) -> None:
     data = bytearray(encode(value))
     data[at % len(data)] = byte
     assert refused_in_one_line(bytes(data))

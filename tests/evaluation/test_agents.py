@@ -18,14 +18,14 @@ from specs import arms_spec, pusht_spec
 SPEC = pusht_spec("hold", angles=(0.0,), seeds=(500, 501))
 
 
-def test_hold_agent_keeps_the_robot_where_it_is() -> None:
+def test_hold_agent_returns_the_current_position() -> None:
     observation = Observation(np.array([3, 4], np.float32), "task", 0.0)
     assert HoldAgent().act([5], [observation]).tolist() == [[3.0, 4.0]]
     results = list(run_trials(make_agent(SPEC), SPEC, SPEC.trials(), 2))
     assert [r.outcome for r in results] == ["failure", "failure"]
 
 
-def test_per_episode_keeps_the_slots_apart() -> None:
+def test_per_episode_uses_one_agent_per_slot() -> None:
     agent = PerEpisode(lambda: toy_agents.Wanderer(SPEC))
     for slot, seed in ((0, 500), (3, 501)):
         agent.reset(slot, Trial("0", seed))
@@ -37,7 +37,7 @@ def test_per_episode_keeps_the_slots_apart() -> None:
         assert both[row].tolist() == alone.act(observation).tolist()
 
 
-def test_factories_of_both_kinds() -> None:
+def test_factories_of_single_and_batched_agents_are_found() -> None:
     assert isinstance(make_agent(pusht_spec("toy_agents:Wanderer")), PerEpisode)
     assert isinstance(make_agent(pusht_spec("toy_agents:Batched")), toy_agents.Batched)
 
@@ -57,12 +57,12 @@ def test_factories_of_both_kinds() -> None:
         (":", "cannot import ''"),
     ],
 )
-def test_unknown_and_broken_agents(name: str, message: str) -> None:
+def test_unknown_and_broken_agents_are_errors(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_agent(SPEC.with_agent(policy=name))
 
 
-def test_the_kind_of_an_agent_is_told_by_what_act_needs() -> None:
+def test_the_kind_of_an_agent_is_detected_from_the_required_arguments_of_act() -> None:
     from recap.evaluation.agents import _n_required
 
     class Single:
@@ -76,7 +76,7 @@ def test_the_kind_of_an_agent_is_told_by_what_act_needs() -> None:
 
 
 class Listener(HoldAgent):
-    """Remembers what it was given."""
+    """A hold agent that records its observations."""
 
     def __init__(self) -> None:
         self.seen: list[Observation] = []
@@ -86,7 +86,7 @@ class Listener(HoldAgent):
         return super().act(slots, observations)
 
 
-def test_pose_noise_is_on_the_object_and_from_the_seed() -> None:
+def test_pose_noise_affects_only_the_object_and_depends_on_the_seed() -> None:
     listener = Listener()
     board = PushTEnv("triangle")
     board.reset(seed=500)
@@ -103,7 +103,7 @@ def test_pose_noise_is_on_the_object_and_from_the_seed() -> None:
     assert all(o.goal is seen.goal and o.proprio is seen.proprio for o in listener.seen)
 
 
-def test_noise_on_two_arms_is_on_each_object_s_place_and_turn() -> None:
+def test_pose_noise_of_two_arms_affects_each_objects_position_and_rotation() -> None:
     table = DualArmEnv("move_can_pot", image_size=0)
     table.reset(seed=500)
     seen = table.observe(0)
@@ -122,7 +122,7 @@ def test_noise_on_two_arms_is_on_each_object_s_place_and_turn() -> None:
         turned = 2 * np.degrees(np.arccos(cosines))
         assert np.sqrt(np.square(turned).mean() / 3) == pytest.approx(2.0, rel=0.15), "about each axis"
     can, pot = off.values()
-    assert abs(np.corrcoef(can.ravel(), pot.ravel())[0, 1]) < 0.15, "each its own"
+    assert abs(np.corrcoef(can.ravel(), pot.ravel())[0, 1]) < 0.15, "the noise of the objects is independent"
     table.close()
 
 
@@ -134,11 +134,11 @@ def test_noise_on_two_arms_is_on_each_object_s_place_and_turn() -> None:
         {"pose_noise": (0.0, np.nan)},
     ],
 )
-def test_noise_that_makes_no_sense_is_refused(changes: dict[str, Any]) -> None:
+def test_invalid_pose_noise_is_an_error(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="noise"):
         pusht_spec(**changes)
 
 
-def test_poses_from_pixels_are_of_worlds_that_can() -> None:
+def test_poses_from_pixels_in_a_world_without_an_estimator_are_an_error() -> None:
     with pytest.raises(InputError, match="env 'dualarm' cannot find poses in pixels"):
         arms_spec(objects="pixels")

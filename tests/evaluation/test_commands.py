@@ -1,4 +1,4 @@
-"""A spec as a command, and the command as that spec again."""
+"""An evaluation spec as a command, and the command parsed back to the same spec."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from recap_worlds.dualarm.robotwin_tasks import SEEN, UNSEEN
 from specs import arms_spec, pusht_spec
 
 
-class Parsed(Exception):  # noqa: N818 - it is no error
-    """The command line has come as far as its spec."""
+class Parsed(Exception):  # noqa: N818 - not an error
+    """Raised when the command line has built its spec."""
 
 
 def parsed(command: str) -> EvalSpec:
-    """What `recap eval` would run."""
+    """The spec that `recap eval` would run."""
 
     def stop(spec: EvalSpec, *_: object, **__: object) -> None:
         raise Parsed(spec)
@@ -41,7 +41,7 @@ def parsed(command: str) -> EvalSpec:
 
 
 def some(**strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Any of these settings."""
+    """Any subset of these settings."""
     return st.fixed_dictionaries({}, optional=strategies)
 
 
@@ -93,7 +93,7 @@ OF_THE_TABLE = some(
     run=OF_THE_RUN,
     board=OF_THE_BOARD,
 )
-def test_the_command_of_a_board_is_read_as_the_same_spec(
+def test_a_pusht_command_parses_to_the_same_spec(
     policy: str, agent: dict[str, Any], run: dict[str, Any], board: dict[str, Any]
 ) -> None:
     spec = pusht_spec(policy, **agent, **run, **board)
@@ -101,7 +101,7 @@ def test_the_command_of_a_board_is_read_as_the_same_spec(
 
 
 @given(agent=OF_THE_AGENT, run=OF_THE_RUN, table=OF_THE_TABLE)
-def test_the_command_of_two_arms_is_read_as_the_same_spec(
+def test_a_dualarm_command_parses_to_the_same_spec(
     agent: dict[str, Any], run: dict[str, Any], table: dict[str, Any]
 ) -> None:
     spec = arms_spec("replay", **agent, **run, **table)
@@ -117,11 +117,11 @@ def test_the_command_of_two_arms_is_read_as_the_same_spec(
         control_of(pusht_spec("pusht-small", pusher="triangle", temperature=0.0, angles=(0.1, -7.25))),
     ],
 )
-def test_other_commands_are_read_as_the_same_spec(spec: EvalSpec) -> None:
+def test_other_commands_parse_to_the_same_spec(spec: EvalSpec) -> None:
     assert parsed(command_of(spec)) == spec
 
 
-def test_a_map_is_named_in_the_command(tmp_path: Path) -> None:
+def test_an_observation_map_is_part_of_the_command(tmp_path: Path) -> None:
     (tmp_path / "my map.yaml").write_text("tasks: [lift, press]\n", "utf-8")
     file = str(tmp_path / "my map.yaml")
     spec = EvalSpec(AgentConfig("hold"), "robots.one_arm:OneArmEnv", env_map=file, tasks=("press",))
@@ -131,15 +131,15 @@ def test_a_map_is_named_in_the_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", ["pusht-nano", "replay --settings-of pusht-nano", "replay --retrieval pusht-object"]
 )
-def test_an_agent_acts_where_it_comes_from(words: str) -> None:
+def test_the_env_defaults_to_that_of_the_policy_or_retrieval(words: str) -> None:
     assert parsed(f"recap eval {words} --seeds 500").env == "pusht"
 
 
-def test_what_is_usual_is_left_out() -> None:
+def test_default_settings_are_left_out_of_the_command() -> None:
     assert command_of(pusht_spec("hold", angles=(0.0, -30.0), seeds=(7, 9))) == (
         "recap eval hold --env pusht --tasks=0,-30 --seeds 7,9"
     )
 
 
-def test_seeds_in_words() -> None:
+def test_seeds_text_uses_ranges() -> None:
     assert [seeds_text(seeds) for seeds in ((5,), (5, 6, 7), (5, 7), (6, 5))] == ["5", "5:8", "5,7", "6,5"]

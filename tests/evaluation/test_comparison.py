@@ -17,7 +17,7 @@ SPEC = pusht_spec("one", angles=(0.0, 45.0), seeds=(1, 2, 3))
 
 
 def results(passed: dict[str, str], seeds: tuple[int, ...] = SPEC.seeds) -> list[EpisodeResult]:
-    """One letter a seed: `+` past both thresholds, `~` past the first, `-` neither, `!` an error."""
+    """One letter per seed: `+` both thresholds passed, `~` only the first, `-` neither, `!` an error."""
     out = []
     for task, letters in passed.items():
         for seed, letter in zip(seeds, letters, strict=True):
@@ -31,7 +31,7 @@ A = (SPEC, results({"0": "+~-", "+45": "+-+"}))
 B = (SPEC.with_agent(policy="two"), results({"0": "+++", "+45": "-!+"}))
 
 
-def test_counts_by_hand() -> None:
+def test_compare_counts_pairs_per_task_and_threshold() -> None:
     comparison = compare(A, B)
     assert comparison.settings.settings == {"agent": ("one", "two")}
     assert (comparison.n_errors, comparison.n_unpaired) == (1, 0)
@@ -53,14 +53,14 @@ def test_only_shared_trials_are_paired() -> None:
     assert comparison.settings.settings["tasks"] == (["0", "+45"], ["+45"])
 
 
-def test_nothing_shared_is_refused() -> None:
+def test_runs_without_shared_trials_or_thresholds_are_an_error() -> None:
     with pytest.raises(InputError, match="share no task and seed"):
         compare(A, (replace(SPEC, tasks=("+7",)), results({"+7": "+++"})))
     with pytest.raises(InputError, match="share no success threshold"):
         compare(A, (replace(SPEC, thresholds=(0.5,)), B[1]))
 
 
-def test_the_table_fits_in_80_columns() -> None:
+def test_the_comparison_table_fits_in_80_columns() -> None:
     text = io.StringIO()
     Console(file=text, width=80).print(render_comparison(compare(A, B)))
     assert max(map(len, text.getvalue().splitlines())) <= 80
@@ -82,7 +82,7 @@ def shown(found: Comparison) -> str:
     return " ".join(text.getvalue().split())
 
 
-def test_a_control_at_other_settings_is_named_as_such_above_the_figures() -> None:
+def test_a_control_with_other_settings_is_stated_above_the_results() -> None:
     found = compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, OF_POLICY))
     assert found.settings.of_the_run == ["retrieval.subtrajectories"]
     assert not found.settings.equal_but_for_the_network
@@ -95,13 +95,13 @@ def test_a_control_at_other_settings_is_named_as_such_above_the_figures() -> Non
     assert plain["settings_that_differ"]["retrieval.subtrajectories"] == {"a": False, "b": True}
 
 
-def test_a_control_at_equal_settings_differs_in_the_network_alone() -> None:
+def test_a_control_with_equal_settings_differs_only_in_the_network() -> None:
     same = {key: value for key, value in OF_POLICY.items() if not key.startswith("policy.")}
     asked = REPLAY.with_agent(settings_of="pusht-small")
     found = compare((asked, A[1]), (POLICY, A[1]), (same, OF_POLICY))
     assert set(found.settings.settings) == {"agent", "policy.residual"}
     assert found.settings.equal_but_for_the_network
-    assert "Equal settings: pool, poses, retrieval and look interval are the same" in shown(found)
+    assert "Equal settings: pool, poses, retrieval and replanning interval are the same" in shown(found)
 
 
 @pytest.mark.parametrize(
@@ -114,26 +114,26 @@ def test_a_control_at_equal_settings_differs_in_the_network_alone() -> None:
         {"pusher": "triangle"},
     ],
 )
-def test_another_pool_pose_or_noise_is_no_equal_setting(change: dict[str, Any]) -> None:
+def test_another_pool_pose_source_or_noise_is_listed_as_a_different_setting(change: dict[str, Any]) -> None:
     usual: dict[str, Any] = {"angles": (0.0, 45.0), "seeds": (1, 2, 3), "retrieval": "contact"}
     found = compare((REPLAY, A[1]), (pusht_spec(**usual, **change), A[1]), (OF_REPLAY, OF_REPLAY))
     assert found.settings.of_the_run == list(change)
 
 
-def test_a_run_without_a_record_is_not_called_equal() -> None:
+def test_runs_without_recorded_settings_are_not_called_equal() -> None:
     found = compare((REPLAY, A[1]), (REPLAY, A[1]), (OF_REPLAY, None))
     assert not found.settings.equal_but_for_the_network
     assert "has no record of what its agent was run with" in shown(found)
     hold = compare((SPEC.with_agent(policy="hold"), A[1]), (SPEC.with_agent(policy="expert"), A[1]))
-    assert hold.settings.recorded, "these have nothing to record"
+    assert hold.settings.recorded, "these agents have no settings to record"
 
 
-def test_where_it_was_computed_is_no_setting() -> None:
+def test_the_device_is_no_setting() -> None:
     found = compare((REPLAY, A[1]), (REPLAY.with_agent(device="cuda"), A[1]), (OF_REPLAY, OF_REPLAY))
     assert not found.settings.settings
 
 
-def test_whatever_a_file_holds_is_printed_as_it_is_written() -> None:
+def test_markup_and_escape_codes_in_settings_are_printed_literally() -> None:
     hostile = {**OF_REPLAY, "[/x]": "[/y]\x1b[31m", "retrieval.trim": {"a": ["[/z]"]}}
     text = shown(compare((REPLAY, A[1]), (POLICY, A[1]), (OF_REPLAY, hostile)))
     assert "[/x]" in text

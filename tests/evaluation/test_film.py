@@ -39,7 +39,7 @@ RESULTS = [
         ("failures,1", [0, 1, 3]),
     ],
 )
-def test_choice(text: str, picked: list[int]) -> None:
+def test_parse_choice_selects_episodes(text: str, picked: list[int]) -> None:
     choice = parse_choice(text, SPEC)
     assert [i for i, result in enumerate(RESULTS) if choice(result)] == picked
 
@@ -52,12 +52,12 @@ def test_choice(text: str, picked: list[int]) -> None:
         ("45:7", r"cannot record \+45:7"),
     ],
 )
-def test_bad_choices(text: str, message: str) -> None:
+def test_invalid_choices_are_errors(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_choice(text, SPEC)
 
 
-def test_episodes_are_run_again_on_camera(tmp_path: Path) -> None:
+def test_recorded_episodes_are_run_again_and_written_as_videos(tmp_path: Path) -> None:
     evaluate(SPEC, tmp_path / "run", batch_size=2)
     results = read_info(tmp_path / "run")[1]
     recordings = list(record(SPEC, results[:2], tmp_path / "videos"))
@@ -66,27 +66,27 @@ def test_episodes_are_run_again_on_camera(tmp_path: Path) -> None:
     stems = ["-30_501_failure", "-30_503_failure"]
     assert names == sorted(f"{stem}.{end}" for stem in stems for end in ("mp4", "png"))
     assert recordings[0].video is not None
-    assert video_length(recordings[0].video, 10.0) == 9 + N_HOLD  # the start, eight steps, and its end stays
-    assert video_size(recordings[0].video) == (2 * TILE, 2 * TILE + 2 * CAPTION)  # the world alone
+    assert video_length(recordings[0].video, 10.0) == 9 + N_HOLD  # start, eight steps, held last frame
+    assert video_size(recordings[0].video) == (2 * TILE, 2 * TILE + 2 * CAPTION)  # only the world
     (other,) = record(SPEC, [replace(results[0], steps=5)], tmp_path / "videos")
     assert other.differs
 
 
 def pane(path: Path, number: int, t: int) -> U8:
-    """One picture of a film."""
+    """One panel of a video frame."""
     frame = VideoFrames(path, 0, video_length(path, 10.0), 10.0)[t]
     return frame[2 * CAPTION :, number * TILE : (number + 1) * TILE]
 
 
 def colours(picture: U8) -> set[str]:
-    """Whose colours are in it: the disc is blue, the triangle orange."""
+    """The pushers visible in an image: the disc is blue, the triangle orange."""
     r, g, b = (picture[..., i].astype(int) for i in range(3))
     found = {"disc": (b > r + 80) & (b > g + 40), "triangle": (r > b + 120) & (g > b + 60)}
     return {name for name, there in found.items() if there.sum() > 20}
 
 
 @pytest.mark.parametrize("objects", ["truth", "pixels"])
-def test_beside_the_world_stands_what_was_retrieved(tmp_path: Path, objects: str) -> None:
+def test_the_video_shows_the_world_next_to_the_retrieved_demonstration(tmp_path: Path, objects: str) -> None:
     spec = pusht_spec(pusher="triangle", angles=(30.0,), seeds=(501,), max_steps=4, objects=objects)
     result = EpisodeResult("+30", 501, "failure", 4, {}, {})
     (recording,) = record(spec, [result], tmp_path)
@@ -96,7 +96,7 @@ def test_beside_the_world_stands_what_was_retrieved(tmp_path: Path, objects: str
     assert colours(pane(recording.video, 1, 2)) == {"disc"}, "a demonstration of the pool"
 
 
-def test_a_policy_that_sees_has_its_predicted_future_between_them(tmp_path: Path) -> None:
+def test_the_video_of_a_policy_with_images_shows_its_predicted_future(tmp_path: Path) -> None:
     from recap.policies.checkpoint import save_pretrained
 
     save_pretrained(toy_policy(), tmp_path / "policy")
@@ -106,10 +106,10 @@ def test_a_policy_that_sees_has_its_predicted_future_between_them(tmp_path: Path
     assert video_size(recording.video) == (3 * TILE, TILE + 2 * CAPTION)
     assert colours(pane(recording.video, 2, 2)) == {"disc"}
     world, predicted = (pane(recording.video, i, 2).astype(int) for i in range(2))
-    assert np.abs(world - predicted).mean() > 5  # untrained: noise where the block is, the faded board around
+    assert np.abs(world - predicted).mean() > 5  # untrained: noise at the block
 
 
-def test_an_episode_that_cannot_begin_has_no_video(tmp_path: Path) -> None:
+def test_an_episode_that_fails_at_reset_has_no_video(tmp_path: Path) -> None:
     spec = replace(SPEC.with_agent(policy="toy_agents:FragileAtReset"), seeds=(503,), tasks=("+45",))
     evaluate(spec, tmp_path / "run")
     (recording,) = record(spec, read_info(tmp_path / "run")[1], tmp_path / "videos")

@@ -1,4 +1,4 @@
-"""Environments of one's own: a factory, a Gymnasium id, and what their observations mean."""
+"""Custom environments: a factory or a Gymnasium id, and the mapping of their observations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOLD = EvalSpec(AgentConfig("hold"), ONE_ARM, seeds=(0, 1, 2))
 
 
 class Listener(HoldAgent):
-    """Remembers what it was given."""
+    """A hold agent that records its observations."""
 
     def __init__(self) -> None:
         self.seen: list[Observation] = []
@@ -53,7 +53,7 @@ def written(path: Path, text: str) -> str:
 
 @pytest.fixture
 def registered() -> Iterator[str]:
-    """The arm under an id, with shorter episodes."""
+    """The one-arm environment under a Gymnasium id, with shorter episodes."""
     name = "recap-tests/OneArm-v0"
     gymnasium.register(name, ONE_ARM, max_episode_steps=25)
     yield name
@@ -62,14 +62,14 @@ def registered() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Demonstrations of the arm that lifts, from the starts of seeds 0 to 3."""
+    """Demonstrations of the task lift, from the starts of seeds 0 to 3."""
     path = tmp_path_factory.mktemp("pool") / "lifts"
     env = one_arm.OneArmEnv()
     Pool.create(path).add(record_many(env, one_arm.expert, ("lift",), range(4), "one-arm"))
     return str(path)
 
 
-def test_a_factory_is_an_env_of_one_task() -> None:
+def test_a_factory_makes_an_env_with_one_default_task() -> None:
     assert (HOLD.tasks, HOLD.options, HOLD.thresholds) == (("default",), {}, (0.5,))
     assert EvalSpec.from_json(json.loads(json.dumps(HOLD.to_json()))) == HOLD
     agent = Listener()
@@ -85,10 +85,10 @@ def test_a_factory_is_an_env_of_one_task() -> None:
         "wrist": (48, 96, 3),
     }
     assert first.task == one_arm.INSTRUCTIONS["lift"]
-    assert agent.seen[4].time_s == pytest.approx(2 / 20), "two slots, twenty steps a second"
+    assert agent.seen[4].time_s == pytest.approx(2 / 20), "two slots, twenty steps per second"
 
 
-def test_replay_does_in_a_foreign_env_what_its_pool_shows(tmp_path: Path, pool: str) -> None:
+def test_replay_succeeds_in_a_custom_env(tmp_path: Path, pool: str) -> None:
     spec = EvalSpec(AgentConfig("replay"), ONE_ARM, seeds=(0, 1), pool=pool)
     summary = evaluate(spec, tmp_path / "one")
     assert summary.groups[-1].rates["0.5"].k == 2
@@ -96,11 +96,13 @@ def test_replay_does_in_a_foreign_env_what_its_pool_shows(tmp_path: Path, pool: 
     assert [r.metrics["success"] for r in results] == [1.0, 1.0]
     evaluate(spec, tmp_path / "two", workers=2)
     infos = [(tmp_path / name / "eval_info.json").read_bytes() for name in ("one", "two")]
-    assert infos[0] == infos[1], "every process makes the env for itself"
-    assert [group.name for group in summary.groups] == ["all"], "nobody says what was trained on"
+    assert infos[0] == infos[1], "every process makes its own env"
+    assert [group.name for group in summary.groups] == ["all"], (
+        "without training tasks there are no groups of seen tasks"
+    )
 
 
-def test_a_robot_in_joint_space_is_replayed_too(tmp_path: Path) -> None:
+def test_replay_succeeds_in_joint_space(tmp_path: Path) -> None:
     env = joint_arm.JointArmEnv()
     Pool.create(tmp_path / "pool").add(record_many(env, joint_arm.expert, ("reach",), range(3), "joint-arm"))
     spec = EvalSpec(AgentConfig("replay"), JOINT_ARM, seeds=(0, 1), pool=str(tmp_path / "pool"))
@@ -108,19 +110,19 @@ def test_a_robot_in_joint_space_is_replayed_too(tmp_path: Path) -> None:
     assert [r.outcome for r in results] == ["success", "success"]
 
 
-def test_an_env_without_a_pool_says_so() -> None:
+def test_replay_without_a_pool_is_an_error() -> None:
     with pytest.raises(InputError, match=r"has no pool of its own: give --pool"):
         make_agent(HOLD.with_agent(policy="replay"))
 
 
-def test_an_env_without_expert_or_estimator_says_so() -> None:
+def test_a_missing_expert_or_pose_estimator_is_an_error() -> None:
     with pytest.raises(InputError, match="has no expert"):
         make_agent(HOLD.with_agent(policy="expert"))
     with pytest.raises(InputError, match="cannot find poses in pixels"):
         replace(HOLD, objects="pixels")
 
 
-def test_a_gymnasium_id_with_a_map(tmp_path: Path, registered: str) -> None:
+def test_a_gymnasium_id_with_an_observation_map(tmp_path: Path, registered: str) -> None:
     text = "state: state\nimages: {eye: images.wrist}\ntasks: [lift, press]\n"
     spec = EvalSpec(
         AgentConfig("hold"), registered, env_map=written(tmp_path / "map.yaml", text), seeds=(0, 1)
@@ -132,14 +134,16 @@ def test_a_gymnasium_id_with_a_map(tmp_path: Path, registered: str) -> None:
     assert [(r.task, r.outcome, r.error) for r in results] == [
         (task, "failure", None) for task in ("lift", "lift", "press", "press")
     ]
-    assert [r.steps for r in results] == [25] * 4, "as registered, for every world that is made"
+    assert [r.steps for r in results] == [25] * 4, "as registered, for every env"
     assert {seen.task for seen in agent.seen} == set(one_arm.INSTRUCTIONS.values())
     assert all(list(seen.images) == ["eye"] for seen in agent.seen)
     with pytest.raises(InputError, match="unknown task 'lft': did you mean 'lift'"):
         replace(spec, tasks=("lft",))
 
 
-def test_how_long_an_episode_lasts(tmp_path: Path, registered: str) -> None:
+def test_the_episode_length_comes_from_the_map_the_registration_or_the_default(
+    tmp_path: Path, registered: str
+) -> None:
     short = written(tmp_path / "map.json", '{"max_steps": 7}')
     lengths = {
         7: EvalSpec(AgentConfig("hold"), registered, env_map=short),
@@ -153,7 +157,9 @@ def test_how_long_an_episode_lasts(tmp_path: Path, registered: str) -> None:
     assert replace(HOLD, max_steps=3).steps_of("default") == 3
 
 
-def test_an_id_may_name_the_module_that_registers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gymnasium_id_may_name_the_module_that_registers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(
         tmp_path / "my_lab.py",
         f"import gymnasium\ngymnasium.register('MyArm-v3', '{ONE_ARM}', max_episode_steps=4)\n",
@@ -171,7 +177,7 @@ def test_a_factory_may_return_a_suite() -> None:
     assert (spec.tasks, spec.options["block"]) == (("+45",), "tee")
 
 
-def test_success_is_what_the_map_calls_it(tmp_path: Path, registered: str) -> None:
+def test_the_map_names_the_success_key(tmp_path: Path, registered: str) -> None:
     suite = find_suite(registered, written(tmp_path / "map.yaml", "success: distance\n"))
     world = suite.make({})
     assert world.reset(0, "default") == {"success": 0.0}
@@ -179,7 +185,7 @@ def test_success_is_what_the_map_calls_it(tmp_path: Path, registered: str) -> No
     assert (metrics["success"], ended) == (1.0, False)
     blind = written(tmp_path / "blind.yaml", "success: nothing\n")
     metrics, _ = _one_step(find_suite(registered, blind))
-    assert metrics["success"] == 0.0, "without it, an end with a reward"
+    assert metrics["success"] == 0.0, "without the key, success is the end of an episode with a reward"
 
 
 def _one_step(suite: Any) -> Any:
@@ -188,7 +194,7 @@ def _one_step(suite: Any) -> Any:
     return world.step(np.zeros(10))
 
 
-def test_an_action_that_is_none_is_an_error_of_the_episode() -> None:
+def test_an_invalid_action_is_an_error_of_the_episode() -> None:
     class Short(HoldAgent):
         def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
             return np.zeros((len(slots), 3))
@@ -198,7 +204,7 @@ def test_an_action_that_is_none_is_an_error_of_the_episode() -> None:
     assert all("10 finite numbers" in str(r.error) for r in results)
 
 
-def test_a_film_of_a_foreign_env(tmp_path: Path) -> None:
+def test_a_custom_env_is_recorded_as_video(tmp_path: Path) -> None:
     spec = replace(HOLD, max_steps=3, seeds=(0,))
     (result,) = run_trials(HoldAgent(), spec, spec.trials(), 1)
     (recording,) = record(spec, [result], tmp_path)
@@ -219,12 +225,12 @@ def test_a_film_of_a_foreign_env(tmp_path: Path) -> None:
         ("builtins:dict", "env 'builtins:dict' is a dict without reset and step"),
     ],
 )
-def test_envs_that_are_none(env: str, message: str) -> None:
+def test_invalid_envs_are_errors(env: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         EvalSpec(AgentConfig("hold"), env)
 
 
-def test_options_and_maps_that_are_not_taken(tmp_path: Path) -> None:
+def test_invalid_options_and_maps_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'speed'"):
         replace(HOLD, options={"speed": 2})
     file = written(tmp_path / "map.yaml", "state: state\n")
@@ -249,7 +255,7 @@ LEROBOT = {
 }
 
 
-def test_a_gymnasium_dict() -> None:
+def test_map_observation_reads_a_gymnasium_dict() -> None:
     seen = map_observation(GYM, {"task": "lift"}, EnvMap(), 0.5)
     assert seen.proprio.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert seen.proprio.dtype == np.float32
@@ -258,23 +264,23 @@ def test_a_gymnasium_dict() -> None:
     assert np.array_equal(seen.images["front"], FRONT)
 
 
-def test_a_lerobot_dict() -> None:
+def test_map_observation_reads_a_lerobot_dict() -> None:
     seen = map_observation(LEROBOT, {}, EnvMap(), 0.0)
     assert seen.proprio.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert seen.task == "lift the red cube"
     assert list(seen.images) == ["front"]
     assert seen.images["front"].dtype == np.uint8
-    assert np.array_equal(seen.images["front"], FRONT), "to the last bit, rows and columns in place"
+    assert np.array_equal(seen.images["front"], FRONT), "bitwise equal, with height and width in order"
     assert seen.images["front"].flags.c_contiguous
 
 
-def test_numbers_alone_are_the_state() -> None:
+def test_an_array_is_the_state() -> None:
     seen = map_observation(np.array([[1, 2]], np.int64), {}, EnvMap(), 0.0)
     assert seen.proprio.tolist() == [1.0, 2.0]
     assert seen.task == ""
 
 
-def test_a_map_names_objects_goal_and_instruction_of_observation_or_info() -> None:
+def test_a_map_reads_objects_goal_and_task_from_observation_or_info() -> None:
     mapping = EnvMap(
         state="robot.q",
         images={"eye": "robot.camera"},
@@ -318,12 +324,14 @@ def test_a_map_names_objects_goal_and_instruction_of_observation_or_info() -> No
         ({"state": [0.0], "eye": np.full((2, 2, 3), np.nan)}, EnvMap(), "image 'eye' has fractions"),
     ],
 )
-def test_what_is_missing_or_cannot_be_read_is_named(seen: Any, mapping: EnvMap, message: str) -> None:
+def test_missing_or_unreadable_keys_are_errors_that_name_the_key(
+    seen: Any, mapping: EnvMap, message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         map_observation(seen, {}, mapping, 0.0)
 
 
-def test_what_a_map_misses_is_an_error_of_every_episode(tmp_path: Path) -> None:
+def test_a_missing_key_is_an_error_of_every_episode(tmp_path: Path) -> None:
     file = written(tmp_path / "map.yaml", "state: qpos\n")
     spec = replace(HOLD, env_map=file, seeds=(0, 1))
     results = list(run_trials(HoldAgent(), spec, spec.trials(), 2))
@@ -331,7 +339,7 @@ def test_what_a_map_misses_is_an_error_of_every_episode(tmp_path: Path) -> None:
     assert all("no state 'qpos'" in str(r.error) for r in results)
 
 
-def test_reading_a_run_makes_no_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_finished_run_makes_no_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path / "my_env.py", "from robots.one_arm import OneArmEnv as make\n")
     monkeypatch.syspath_prepend(tmp_path)
     spec = EvalSpec(AgentConfig("hold"), "my_env:make", seeds=(0,), max_steps=2)
@@ -348,7 +356,7 @@ def test_reading_a_run_makes_no_env(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "other").exists()
 
 
-def test_a_saved_evaluation_is_checked_before_it_is_run(tmp_path: Path) -> None:
+def test_a_spec_from_json_is_checked_before_it_is_run(tmp_path: Path) -> None:
     values = {**HOLD.to_json(), "options": {"speed": 2}, "tasks": ["default"]}
     find_suite.cache_clear()
     spec = EvalSpec.from_json(values)

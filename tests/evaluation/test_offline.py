@@ -1,4 +1,4 @@
-"""Chunks against recorded demonstrations: errors whose value is known, and what is said of the data."""
+"""Offline evaluation: action chunks compared with recorded demonstrations, with known errors."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from recap.types import Episode
 from recap.video import video_size
 from toy_policy import demonstrations, drawn, toy_config, toy_policy, write_demonstrations
 
-N = 24  # frames of an arm's demonstration
+N = 24  # frames of a demonstration
 
 
 def reach(number: int, embodiment: str, scene: str = "", task: str = "reach") -> Episode:
-    """Three joints and a gripper that move evenly from a place of their own; an action is the next state."""
+    """Four joints that move at constant speed from a random start; each action is the next state."""
     rng = np.random.default_rng(number)
     start, end = rng.uniform(-1, 1, (2, 4))
     path = (start + np.linspace(0, 1, N + 1)[:, None] * (end - start)).astype(np.float32)
@@ -64,18 +64,18 @@ def reach(number: int, embodiment: str, scene: str = "", task: str = "reach") ->
 
 
 def packed(folder: Path, name: str, episodes: list[Episode]) -> str:
-    """Them as a file."""
+    """Write the episodes as a packed file."""
     write_packed(MemoryPool(episodes).view(), folder / f"{name}.safetensors")
     return str(folder / f"{name}.safetensors")
 
 
 def replayed(folder: Path, target: list[Episode], pool: list[Episode], *numbers: int) -> Offline:
-    """Replay on these demonstrations of the target."""
+    """The result of replay on these target demonstrations."""
     uris = packed(folder, "target", target), packed(folder, "pool", pool)
     return evaluate_offline(AgentConfig(), *uris, episodes=numbers)[0]
 
 
-def test_a_pool_that_shows_the_same_is_replayed_without_error(tmp_path: Path) -> None:
+def test_replay_from_a_pool_with_equal_demonstrations_has_no_error(tmp_path: Path) -> None:
     target = [reach(i, "arm") for i in range(3)]
     pool = [reach(i, "other", scene=f"elsewhere-{i}") for i in range(3)]
     found = replayed(tmp_path, target, pool)
@@ -87,7 +87,7 @@ def test_a_pool_that_shows_the_same_is_replayed_without_error(tmp_path: Path) ->
     assert found.difference is None
 
 
-def test_holding_errs_by_how_far_the_robot_goes(tmp_path: Path) -> None:
+def test_the_hold_error_is_the_distance_the_robot_moves(tmp_path: Path) -> None:
     target = [reach(i, "arm") for i in range(4)]
     found = replayed(tmp_path, target, [reach(9, "other")], 0)
     step = (target[0].actions[-1] - target[0].actions[0]) / (N - 1)
@@ -101,7 +101,7 @@ def test_holding_errs_by_how_far_the_robot_goes(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_that_never_vary_do_not_make_an_error_smaller(tmp_path: Path) -> None:
+def test_constant_dimensions_do_not_reduce_the_error(tmp_path: Path) -> None:
     moving = [reach(i, "arm") for i in range(3)]
     wider = [
         replace(e, proprio=np.pad(e.proprio, ((0, 0), (0, 3))), actions=np.pad(e.actions, ((0, 0), (0, 3))))
@@ -118,7 +118,7 @@ def test_the_demonstration_of_the_same_scene_is_never_retrieved(tmp_path: Path) 
     assert found.errors[REPLAYED][0] > 0.1
 
 
-def test_a_match_of_another_task_is_counted(tmp_path: Path) -> None:
+def test_matches_of_another_task_lower_the_same_task_rate(tmp_path: Path) -> None:
     target = [reach(0, "arm"), reach(1, "arm", task="press")]
     pool = [reach(0, "other", "elsewhere", task="press"), reach(3, "other", task="press")]
     found = replayed(tmp_path, target, pool)
@@ -126,7 +126,7 @@ def test_a_match_of_another_task_is_counted(tmp_path: Path) -> None:
     assert found.same_task[0] == pytest.approx(0.5)
 
 
-def test_errors_of_features_are_in_their_units() -> None:
+def test_feature_errors_are_in_the_units_of_the_features() -> None:
     kinds = {
         "tool": ("position", 3),
         "turn": ("rotation6d", 6),
@@ -143,7 +143,7 @@ def test_errors_of_features_are_in_their_units() -> None:
     ("action", "mode", "held"),
     [("state", "absolute", True), ("goal", "absolute", False), ("goal", "delta", True)],
 )
-def test_holding_is_left_out_where_it_is_not_known(
+def test_hold_is_left_out_where_the_current_action_is_unknown(
     action: str, mode: ActionMode, held: bool, tmp_path: Path
 ) -> None:
     robot = RobotSpec("arm", 10.0, (Feature("state", "joint", 4),), (Feature(action, "joint", 4),), mode)
@@ -152,12 +152,12 @@ def test_holding_is_left_out_where_it_is_not_known(
     found, _ = evaluate_offline(AgentConfig(), target, str(tmp_path / "pool"))
     assert (HOLD in found.errors) == held
     assert any("'hold' is left out" in note for note in found.notes) != held
-    if mode == "delta":  # no change is no action
+    if mode == "delta":  # holding still is a zero action
         sizes = [np.sqrt(np.square(reach(i, "arm").actions).mean(axis=1)).mean() for i in range(3, 5)]
         assert found.features[HOLD][action][0] == pytest.approx(np.mean(sizes), rel=1e-3)
 
 
-def test_held_out_ones_are_chosen_then_new_ones_then_all() -> None:
+def test_evaluated_episodes_are_held_out_ones_else_new_ones_else_all() -> None:
     view = MemoryView([reach(i, "arm") for i in range(4)])
     ids = [content_id(view.episode(name)) for name in view.episode_ids]
     assert held_out_episodes(view, {}) == [0, 1, 2, 3]
@@ -168,7 +168,7 @@ def test_held_out_ones_are_chosen_then_new_ones_then_all() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy with images that learned from two of six demonstrations, and one that knows no poses."""
+    """Policies with images, with state only (trained on four of six episodes) and without retrieval."""
     place = tmp_path_factory.mktemp("offline")
     write_demonstrations(place)
     target = [content_id(drawn(e)) for e in demonstrations("triangle", range(6))]
@@ -182,7 +182,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def looked_at(folder: Path, policy: str, *numbers: int, n_watched: int = 0) -> tuple[Offline, list[Watched]]:
-    """A policy of the folder on its target; with no number, on what it holds to be held out."""
+    """A policy of the folder on the target; without numbers, on its held-out demonstrations."""
     return evaluate_offline(
         AgentConfig(str(folder / policy)),
         *(str(folder / f"{name}.safetensors") for name in ("target", "pool")),
@@ -191,7 +191,7 @@ def looked_at(folder: Path, policy: str, *numbers: int, n_watched: int = 0) -> t
     )
 
 
-def test_a_policy_is_compared_with_replay_and_itself_without_a_match(folder: Path) -> None:
+def test_a_policy_is_compared_with_replay_and_with_itself_without_retrieval(folder: Path) -> None:
     found, watched = looked_at(folder, "policy", n_watched=1)
     assert found.numbers == (4, 5)
     assert list(found.errors) == [POLICY, REPLAYED, ALONE, HOLD, MEAN]
@@ -202,42 +202,42 @@ def test_a_policy_is_compared_with_replay_and_itself_without_a_match(folder: Pat
     first = watched[0].looks[0]
     assert first.errors[POLICY] != first.errors[ALONE]
     assert first.plan is not None
-    base = first.plan.given.actions[0] + first.plan.chunk.residual
-    carried = watched[0].agent.executed(first.plan.given, base)
+    base = first.plan.conditioning.actions[0] + first.plan.chunk.residual
+    carried = watched[0].agent.to_world(first.plan.conditioning, base)
     assert first.chunks[POLICY] == pytest.approx(carried, abs=1e-3), (
         "it is the retrieved chunk and a residual"
     )
 
 
-def test_what_a_policy_learned_from_is_said(folder: Path) -> None:
+def test_training_demonstrations_among_the_evaluated_ones_are_noted(folder: Path) -> None:
     found, _ = looked_at(folder, "state", 0, 1, 4)
     assert "The policy learned from 2 of these 3 demonstrations." in found.notes
     assert ALONE not in found.errors, "it was trained without dropout"
     assert any("'no retrieval' is left out" in note for note in found.notes)
 
 
-def test_a_policy_without_retrieval_has_no_replay_beside_it(folder: Path) -> None:
+def test_a_policy_without_retrieval_has_no_replay_errors(folder: Path) -> None:
     found, _ = looked_at(folder, "alone", 0)
     assert list(found.errors) == [POLICY, HOLD, MEAN]
     assert (found.same_task, found.descriptors, found.confidence) == (None, None, ())
     assert any("does not say what it learned from" in note for note in found.notes)
 
 
-def test_a_target_of_another_robot_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_target_of_another_robot_is_an_error(folder: Path, tmp_path: Path) -> None:
     target = packed(tmp_path, "arm", [reach(0, "arm")])
     with pytest.raises(InputError) as refused:
         evaluate_offline(AgentConfig(str(folder / "state")), target, str(folder / "pool.safetensors"))
     assert refused.value.code == "robot.mismatch"
 
 
-def test_a_target_without_what_the_agent_looks_at_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_target_without_required_objects_is_an_error(folder: Path, tmp_path: Path) -> None:
     pool = str(folder / "pool.safetensors")
     bare = replace(demonstrations("triangle", range(1))[0], objects={})
     with pytest.raises(InputError, match="has no object 'block'"):
         evaluate_offline(AgentConfig(str(folder / "state")), packed(tmp_path, "bare", [bare]), pool)
 
 
-def test_another_rate_than_the_robot_s_is_said(folder: Path, tmp_path: Path) -> None:
+def test_a_target_with_another_frame_rate_is_noted(folder: Path, tmp_path: Path) -> None:
     slow = replace(demonstrations("triangle", range(1))[0], fps=5.0)
     found, _ = evaluate_offline(
         AgentConfig(str(folder / "state")),
@@ -247,7 +247,7 @@ def test_another_rate_than_the_robot_s_is_said(folder: Path, tmp_path: Path) -> 
     assert "The target has 5 frames a second, the robot 10 actions." in found.notes
 
 
-def test_without_rerun_nothing_is_begun(
+def test_rrd_without_rerun_is_an_error_before_the_run(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rerun", None)
@@ -257,12 +257,12 @@ def test_without_rerun_nothing_is_begun(
     assert not (tmp_path / "out").exists()
 
 
-def test_pairs_are_those_of_the_training(folder: Path, tmp_path: Path) -> None:
+def test_the_pairing_rule_of_training_is_used(folder: Path, tmp_path: Path) -> None:
     policy = toy_policy(toy_config(inputs="S"))
     found = []
     for rule in ("scene", "order", "no/such.csv"):
         save_pretrained(policy, tmp_path / "paired", {"pair_by": rule})
-        shutil.copy(folder / "target.safetensors", tmp_path / "pool.safetensors")  # every scene has its twin
+        shutil.copy(folder / "target.safetensors", tmp_path / "pool.safetensors")  # every scene has a twin
         data = str(folder / "target.safetensors"), str(tmp_path / "pool.safetensors")
         _, (watched,) = evaluate_offline(
             AgentConfig(str(tmp_path / "paired")), *data, episodes=(1,), n_watched=1
@@ -274,8 +274,10 @@ def test_pairs_are_those_of_the_training(folder: Path, tmp_path: Path) -> None:
     assert found == ["scene-1", "push the block/1", "scene-1"]
 
 
-def test_replay_at_a_policy_s_settings_sees_what_the_policy_sees(folder: Path, tmp_path: Path) -> None:
-    """The same held-out demonstrations, and the same pairs left out: its row beside the policy's."""
+def test_replay_with_a_policys_settings_uses_its_held_out_episodes_and_pairs(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The same held-out demonstrations and the same excluded pairs give the same replay error."""
     policy = str(tmp_path / "paired")
     target = [content_id(drawn(e)) for e in demonstrations("triangle", range(6))]
     sides = {"train": target[:4], "held_out": target[4:]}
@@ -289,7 +291,7 @@ def test_replay_at_a_policy_s_settings_sees_what_the_policy_sees(folder: Path, t
     assert control.errors[REPLAYED] == pytest.approx(found.errors[REPLAYED], abs=1e-3)
 
 
-def test_a_film_and_a_recording_show_the_demonstration(folder: Path, tmp_path: Path) -> None:
+def test_a_video_and_a_rerun_recording_are_written(folder: Path, tmp_path: Path) -> None:
     rr = pytest.importorskip("rerun.experimental")
     _, (watched,) = looked_at(folder, "policy", 4, n_watched=1)
     film = write_film(watched, tmp_path)
@@ -305,7 +307,7 @@ def test_a_film_and_a_recording_show_the_demonstration(folder: Path, tmp_path: P
     assert wanted <= paths
 
 
-def test_a_demonstration_without_pictures_has_no_film(tmp_path: Path) -> None:
+def test_a_demonstration_without_images_has_no_video(tmp_path: Path) -> None:
     uri = packed(tmp_path, "arm", [reach(i, "arm") for i in range(2)])
     _, (watched,) = evaluate_offline(AgentConfig(), uri, uri, episodes=(0,), n_watched=1)
     assert write_film(watched, tmp_path) is None
@@ -319,7 +321,7 @@ def call(*words: object) -> int:
     return end.value.code
 
 
-def test_the_command_writes_json_and_compares_policies_on_the_same_demonstrations(
+def test_the_command_writes_json_for_several_policies_on_the_same_demonstrations(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = ("--target", folder / "target.safetensors", "--pool", folder / "pool.safetensors")
@@ -329,7 +331,7 @@ def test_the_command_writes_json_and_compares_policies_on_the_same_demonstration
     for label in ("policy: the chunk that would be sent", "replay: what was retrieved, without the network"):
         row = next(line for line in told.splitlines() if line.startswith(label))
         assert "…" not in row
-        assert row.endswith("]"), "its interval is there as a whole"
+        assert row.endswith("]"), "the interval is not truncated"
     assert "Lower is better" in told
     assert f"Next: recap serve {folder / 'state'} --pool {folder / 'pool.safetensors'}" in told
     written = json.loads((tmp_path / "out" / "offline.json").read_text("utf-8"))
@@ -339,7 +341,7 @@ def test_the_command_writes_json_and_compares_policies_on_the_same_demonstration
     assert json.loads(capsys.readouterr().out)["results"][0]["numbers"] == [0, 1]
 
 
-def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> None:
+def test_tables_are_not_truncated_and_the_difference_is_stated_in_words() -> None:
     features = {f"joint_{i}": (0.1 * i, 0.0, 1.0) for i in range(16)}
     found = Offline(
         policy="mine",
@@ -387,7 +389,7 @@ def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> N
     assert "Holding still" not in better
     assert "may be chance" in shown(replace(found, difference=(0.0, -0.1, 0.1)))
     alone = replace(found, errors={REPLAYED: (0.2, 0, 1), HOLD: (0.1, 0, 1)}, difference=None)
-    assert "as near as the policy" not in shown(alone), "there is none"
+    assert "as near as the policy" not in shown(alone), "there is no policy"
 
 
 @pytest.mark.parametrize(
@@ -403,7 +405,7 @@ def test_many_features_are_read_whole_and_the_difference_is_said_in_words() -> N
         (("--target", "x"), "need --offline"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_conflicting_options_are_errors(
     words: tuple[str, ...], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("eval", "replay", *words, "--out", tmp_path / "out") == 2
@@ -411,7 +413,7 @@ def test_what_does_not_go_together_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_in_the_place_of_the_directory_is_refused_before_anything_runs(
+def test_an_output_path_that_is_a_file_is_an_error_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "out").write_text("mine")
@@ -420,7 +422,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused_before_anything_runs(
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_directory_that_cannot_be_made_is_refused_before_anything_runs(
+def test_an_output_folder_that_cannot_be_created_is_an_error_before_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("", "utf-8")
@@ -429,7 +431,7 @@ def test_a_directory_that_cannot_be_made_is_refused_before_anything_runs(
     assert "[run-directory]" in capsys.readouterr().err
 
 
-def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> None:
+def test_an_empty_target_or_an_unknown_episode_number_is_an_error(tmp_path: Path) -> None:
     pool = packed(tmp_path, "pool", [reach(0, "other")])
     empty = packed(tmp_path, "empty", [])
     with pytest.raises(InputError, match="contains no demonstration"):
@@ -438,7 +440,7 @@ def test_an_empty_target_and_an_unknown_number_are_refused(tmp_path: Path) -> No
         evaluate_offline(AgentConfig(), pool, pool, episodes=(3,))
 
 
-def test_a_look_is_what_the_agent_does_when_it_runs(folder: Path) -> None:
+def test_offline_chunks_equal_the_actions_of_the_running_agent(folder: Path) -> None:
     _, (watched,) = looked_at(folder, "state", 4, n_watched=1)
     agent, episode = watched.agent, watched.episode
     agent.reset(0, Trial("", 0), episode.context, frozenset((episode.id, episode.scene_id)))

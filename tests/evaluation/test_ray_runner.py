@@ -23,7 +23,7 @@ SPEC = pusht_spec("toy_agents:Slow", angles=(-30.0, 45.0), seeds=tuple(range(500
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process that holds a cluster of two nodes, and its address."""
+    """The process that runs a Ray cluster of two nodes, and the address of the cluster."""
     with two_nodes(tmp_path, TOY_DELAY_S="0.001", TOY_LOG=str(tmp_path / "log")) as found:
         yield found
 
@@ -32,7 +32,7 @@ def begun(log: Path) -> list[list[str]]:
     return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def test_every_episode_once_though_a_node_dies(
+def test_every_episode_has_one_result_after_a_node_is_killed(
     cluster: tuple[subprocess.Popen[str], str], tmp_path: Path
 ) -> None:
     nodes, address = cluster
@@ -70,7 +70,7 @@ def test_every_episode_once_though_a_node_dies(
     assert error.startswith("recap: this toy has no weights: train it first")
     assert not (tmp_path / "refused").exists()
     begun_seeds = Counter(seed for _, seed in begun(tmp_path / "log"))
-    assert min(begun_seeds.values()) >= 2  # once a task, and again what the dead node was at
+    assert min(begun_seeds.values()) >= 2  # once per task, and again for the killed node's episodes
     lines = [json.loads(line) for line in (tmp_path / "ray/episodes.jsonl").read_text().splitlines()]
     assert sorted((e["task"], e["seed"]) for e in lines) == [
         (task, seed) for task in sorted(SPEC.tasks) for seed in SPEC.seeds
@@ -82,18 +82,18 @@ def test_every_episode_once_though_a_node_dies(
 @pytest.mark.parametrize(
     "address", ["127.0.0.1:1", "nowhere.invalid:6379", "127.0.0.1:port", "ray://127.0.0.1:1"]
 )
-def test_nobody_there(address: str) -> None:
+def test_an_unreachable_ray_cluster_is_an_error(address: str) -> None:
     with pytest.raises(InputError, match="no Ray cluster answers at"):
         next(run_on_ray(sum, [1, 2], 2, address))
 
 
-def test_nobody_there_leaves_no_run_directory(tmp_path: Path) -> None:
+def test_an_unreachable_ray_cluster_leaves_no_run_directory(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no Ray cluster answers at"):
         evaluate(SPEC, tmp_path / "runs/ray", ray_address="127.0.0.1:1")
     assert not (tmp_path / "runs").exists()
 
 
-def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ray_installation_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'recap-robot\[ray\]'"):
         next(run_on_ray(sum, [1, 2], 2, "127.0.0.1:1"))

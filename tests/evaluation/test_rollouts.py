@@ -30,7 +30,7 @@ def test_results_do_not_depend_on_batch_size_or_order() -> None:
     assert run(SPEC, 8) == alone
     backwards = run_trials(make_agent(SPEC), SPEC, SPEC.trials()[::-1], 4)
     assert {(r.task, r.seed): r for r in backwards} == alone
-    assert len({r.metrics["coverage"] for r in alone.values()}) > 5  # they are not all the same episode
+    assert len({r.metrics["coverage"] for r in alone.values()}) > 5  # the episodes differ
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_results_do_not_depend_on_batch_size_or_order() -> None:
     ],
 )
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
-def test_only_the_guilty_episode_is_an_error(agent: str, steps: int, text: str, batch_size: int) -> None:
+def test_an_exception_fails_only_its_own_episode(agent: str, steps: int, text: str, batch_size: int) -> None:
     good = run(SPEC, 8)
     results = run(SPEC.with_agent(policy=agent), batch_size)
     for key, result in results.items():
@@ -52,10 +52,10 @@ def test_only_the_guilty_episode_is_an_error(agent: str, steps: int, text: str, 
         assert (result.outcome, result.steps) == ("error", steps)
         assert result.error is not None
         assert text in result.error
-    assert results == run(SPEC.with_agent(policy=agent), 1)  # the tracebacks too
+    assert results == run(SPEC.with_agent(policy=agent), 1)  # tracebacks included
 
 
-def test_wrong_action_shape_is_an_error() -> None:
+def test_a_wrong_action_shape_is_an_error() -> None:
     class Flat(HoldAgent):
         def act(self, slots, observations):  # type: ignore[no-untyped-def]
             return np.zeros(3)
@@ -79,7 +79,7 @@ def test_slots_are_refilled_and_the_agent_is_reset() -> None:
     assert agent.last.images["top"].shape == (16, 16, 3)
 
 
-def test_a_start_past_the_threshold_counts_as_step_0() -> None:
+def test_a_start_above_the_threshold_counts_as_step_0() -> None:
     spec = pusht_spec("hold", angles=(45.0,), seeds=(48, 49), max_steps=3)
     first, second = run_trials(HoldAgent(), spec, spec.trials(), 2)
     assert (first.seed, first.first_step, first.outcome) == (48, {"0.85": 0, "0.95": None}, "failure")
@@ -102,7 +102,7 @@ def test_success_ends_the_episode() -> None:
 
 
 class BreaksAtOnce:
-    """Raises whenever it is asked to act."""
+    """An agent that raises at every act."""
 
     image_size: int | None = None
 
@@ -112,14 +112,14 @@ class BreaksAtOnce:
         raise ZeroDivisionError("the toy broke at once")
 
 
-def test_an_episode_that_is_over_at_its_start_is_never_lost() -> None:
-    """Its neighbours break in their first step; the free success is reported all the same."""
+def test_an_episode_that_succeeds_at_its_start_is_reported() -> None:
+    """The other episodes fail in their first step; the success at the start is still reported."""
     spec = replace(SPEC, thresholds=(0.5, 0.85), tasks=("+45",), seeds=(500, 48, 503))
     results = {r.seed: r.outcome for r in run_trials(BreaksAtOnce(), spec, spec.trials(), 3)}
     assert results == {48: "success", 500: "error", 503: "error"}
 
 
-def test_an_episode_says_in_how_many_steps_the_gate_held() -> None:
+def test_an_episode_counts_the_steps_held_by_the_gate() -> None:
     spec = pusht_spec("replay", angles=(-30.0,), seeds=(500, 501), max_steps=24, gate=True, gate_patience=1)
     gated = run(spec, 2)
     assert all(0 < r.held <= 12 for r in gated.values()), "at most every other step"

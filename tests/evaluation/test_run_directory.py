@@ -17,7 +17,7 @@ RESULT = EpisodeResult("0", 500, "failure", 5, {"coverage": 0.25}, {"0.85": None
 ERROR = EpisodeResult("+45", 501, "error", 1, {"coverage": 0.0}, {"0.85": None, "0.95": None}, "Traceback…\n")
 
 
-def test_results_are_on_disk_at_once_and_read_again(tmp_path: Path) -> None:
+def test_results_are_written_at_once_and_read_on_resume(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", SPEC) as run:
         run.append(RESULT)
         run.append(RESULT)
@@ -32,7 +32,7 @@ def test_results_are_on_disk_at_once_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"task": "0", "se', b'{"task": "0"}\n', b"\x00\x00\xff", b"\n"])
-def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: bytes) -> None:
+def test_an_incomplete_last_line_is_dropped(tmp_path: Path, torn: bytes) -> None:
     with open_run(tmp_path, SPEC) as run:
         run.append(RESULT)
     whole = (tmp_path / "episodes.jsonl").read_bytes()
@@ -43,7 +43,7 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: bytes) -> None:
     assert len((tmp_path / "episodes.jsonl").read_bytes().splitlines()) == 2
 
 
-def test_damage_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_damage_before_the_last_line_is_an_error(tmp_path: Path) -> None:
     with open_run(tmp_path, SPEC) as run:
         run.append(RESULT)
     file = tmp_path / "episodes.jsonl"
@@ -52,13 +52,13 @@ def test_damage_elsewhere_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_lock(tmp_path: Path) -> None:
+def test_a_run_directory_is_locked_while_in_use(tmp_path: Path) -> None:
     with open_run(tmp_path, SPEC), pytest.raises(RunDirectoryError, match="is in use by another process"):
         evaluate(SPEC, tmp_path)
     evaluate(SPEC, tmp_path)
 
 
-def test_another_config_is_refused(tmp_path: Path) -> None:
+def test_a_run_directory_with_another_config_is_an_error(tmp_path: Path) -> None:
     evaluate(SPEC, tmp_path)
     with pytest.raises(
         RunDirectoryError, match=r'another options\.pusher \("disc", now "triangle"\): give another'
@@ -71,7 +71,7 @@ def test_another_config_is_refused(tmp_path: Path) -> None:
         evaluate(SPEC, tmp_path)
 
 
-def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_an_error_and_stays_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("dear to me")
     with pytest.raises(RunDirectoryError, match="not empty and holds no run"):
         evaluate(SPEC, tmp_path)
@@ -80,7 +80,7 @@ def test_a_directory_of_something_else_is_refused_and_left_alone(tmp_path: Path)
         evaluate(SPEC, tmp_path / "thesis.tex")
 
 
-def test_info_is_there_only_for_a_whole_run(tmp_path: Path) -> None:
+def test_eval_info_exists_only_for_a_finished_run(tmp_path: Path) -> None:
     evaluate(SPEC, tmp_path)
     spec, results = read_info(tmp_path)
     assert spec == SPEC
@@ -103,7 +103,7 @@ def test_info_is_there_only_for_a_whole_run(tmp_path: Path) -> None:
         read_info(tmp_path)
 
 
-def test_read_info_refuses_what_is_no_evaluation(tmp_path: Path) -> None:
+def test_read_info_of_something_else_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="contains no evaluation"):
         read_info(tmp_path)
     with pytest.raises(RunDirectoryError, match="does not exist"):

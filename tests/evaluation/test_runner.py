@@ -30,7 +30,7 @@ def lines(out: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def test_the_same_file_however_the_work_is_spread(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_workers_and_batch_size(tmp_path: Path) -> None:
     infos = []
     for workers, batch_size in ((1, 1), (1, 3), (2, 8), (3, 1)):
         out = tmp_path / f"{workers}-{batch_size}"
@@ -40,7 +40,7 @@ def test_the_same_file_however_the_work_is_spread(tmp_path: Path) -> None:
     assert len(set(infos)) == 1
 
 
-def test_progress_and_resume_of_a_whole_run(tmp_path: Path) -> None:
+def test_progress_is_reported_and_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     evaluate(SPEC, tmp_path, progress=lambda done, total: told.append((done, total)))
     assert told == [(i, 14) for i in range(15)]
@@ -50,7 +50,7 @@ def test_progress_and_resume_of_a_whole_run(tmp_path: Path) -> None:
     assert (tmp_path / "eval_info.json").read_bytes() == before
 
 
-def test_what_another_device_finished_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_run_finished_on_another_device_is_accepted(tmp_path: Path) -> None:
     evaluate(SPEC, tmp_path)
     for name in ("config.json", "eval_info.json"):
         file = tmp_path / name
@@ -58,12 +58,12 @@ def test_what_another_device_finished_is_taken_as_it_is(tmp_path: Path) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert evaluate(SPEC, tmp_path).n_run == 0
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-    (tmp_path / "eval_info.json").unlink()  # not finished: the rest must come from the same device
+    (tmp_path / "eval_info.json").unlink()  # unfinished: the rest must run on the same device
     with pytest.raises(RunDirectoryError, match=r"another agent\.device"):
         evaluate(SPEC, tmp_path)
 
 
-def test_errors_are_kept_and_run_again_only_when_asked(tmp_path: Path) -> None:
+def test_errors_are_kept_and_repeated_only_with_retry_errors(tmp_path: Path) -> None:
     spec = SPEC.with_agent(policy="toy_agents:Fragile")
     assert evaluate(spec, tmp_path, workers=2, batch_size=3).n_errors == 2
     assert evaluate(spec, tmp_path).n_run == 0
@@ -73,12 +73,12 @@ def test_errors_are_kept_and_run_again_only_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_an_agent_that_cannot_be_made(tmp_path: Path, workers: int) -> None:
+def test_an_agent_that_cannot_be_created_is_an_error(tmp_path: Path, workers: int) -> None:
     with pytest.raises(InputError, match="this toy has no weights: train it first"):
         evaluate(SPEC.with_agent(policy="toy_agents:refused"), tmp_path, workers=workers)
 
 
-def test_counts_must_be_positive(tmp_path: Path) -> None:
+def test_non_positive_workers_or_batch_size_are_errors(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="workers 0 is too few"):
         evaluate(SPEC, tmp_path, workers=0)
     with pytest.raises(InputError, match="batch_size -1 is too few"):
@@ -108,7 +108,7 @@ def start(out: Path, workers: int, delay_s: float = 0.0) -> subprocess.Popen[str
 
 
 def without_progress(err: str) -> list[str]:
-    """What a slow machine says on the way is left out."""
+    """The lines of stderr without progress output."""
     return [line for line in err.splitlines() if not line.startswith("episodes: ")]
 
 
@@ -164,7 +164,7 @@ def test_a_stopped_run_is_resumed(
     assert sorted(keys) == [(task, seed) for task in ("+45", "-30") for seed in range(500, 504)]
 
 
-def test_a_run_never_mixes_two_versions_of_a_pool(tmp_path: Path) -> None:
+def test_resuming_with_another_pool_version_is_an_error(tmp_path: Path) -> None:
     from recap.pool.store import Pool
 
     shown = open_pool("pusht-9x100").view()
@@ -182,7 +182,7 @@ def test_a_run_never_mixes_two_versions_of_a_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings", [{"policy": "toy_agents:refused"}, {"policy": "replay", "pool": "no/such/pool"}]
 )
-def test_what_cannot_begin_leaves_nothing_behind(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_run_that_cannot_start_leaves_no_directory(tmp_path: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(RecapError):
         evaluate(pusht_spec(**settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()

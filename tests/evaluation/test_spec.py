@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, and how a run directory keeps it."""
+"""The spec of an evaluation, and its JSON form."""
 
 import json
 import math
@@ -16,18 +16,18 @@ SPEC = pusht_spec("toy_agents:Wanderer", angles=(-30.0, 45.0), seeds=tuple(range
 
 
 def again(spec: EvalSpec) -> EvalSpec:
-    """As a file gives it back."""
+    """The spec after a round trip through JSON."""
     return EvalSpec.from_json(json.loads(json.dumps(spec.to_json())))
 
 
-def test_spec_round_trip_and_trials() -> None:
+def test_a_spec_survives_json_and_lists_its_trials() -> None:
     spec = pusht_spec("hold", pusher="triangle", angles=(7.5, 0.0), seeds=(3, 1))
     assert again(spec) == spec
     assert [(t.task, t.seed) for t in spec.trials()] == [("+7.5", 3), ("+7.5", 1), ("0", 3), ("0", 1)]
     assert len(pusht_spec("hold").trials()) == 450
 
 
-def test_what_is_not_given_is_the_suites() -> None:
+def test_missing_settings_are_the_suites_defaults() -> None:
     spec = EvalSpec(AgentConfig("hold"), "pusht")
     assert spec == pusht_spec("hold")
     assert spec.tasks == tuple(map(angle_key, ANGLES))
@@ -36,10 +36,10 @@ def test_what_is_not_given_is_the_suites() -> None:
     assert [spec.steps_of("0"), pusht_spec("hold", max_steps=7).steps_of("0")] == [300, 7]
 
 
-def test_tasks_are_kept_by_their_key() -> None:
+def test_tasks_are_normalised_to_their_keys() -> None:
     spec = EvalSpec(AgentConfig("hold"), "pusht", tasks=("405", "-0", "7.50"))
     assert spec.tasks == ("+45", "0", "+7.5")
-    assert spec.task_keys == ("0", "+7.5", "+45"), "results list them in the suite's order"
+    assert spec.task_keys == ("0", "+7.5", "+45"), "results list tasks in the suite's order"
 
 
 def test_settings_of_a_policy_survive_json() -> None:
@@ -78,7 +78,7 @@ def test_settings_of_a_policy_survive_json() -> None:
         ({"reaction": "halt"}, "unknown reaction 'halt'"),
     ],
 )
-def test_spec_refuses(change: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_errors(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         pusht_spec("replay", **change)
 
@@ -93,17 +93,17 @@ def test_spec_refuses(change: dict[str, Any], message: str) -> None:
         ("dualarm", {"embodiment": "panda"}, "'panda'"),
     ],
 )
-def test_options_are_of_their_own_env(env: str, options: dict[str, str], message: str) -> None:
+def test_options_of_another_env_are_errors(env: str, options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         EvalSpec(AgentConfig("hold"), env, options)
 
 
-def test_spec_from_json_refuses_other_things() -> None:
+def test_spec_from_json_with_missing_or_unknown_keys_is_an_error() -> None:
     values = SPEC.to_json()
     with pytest.raises(InputError, match="`agent`"):
         EvalSpec.from_json({k: v for k, v in values.items() if k != "agent"})
     before = {k: v for k, v in values.items() if k != "pose_noise"}
-    assert EvalSpec.from_json(before) == SPEC, "a run from before a setting was there is still read"
+    assert EvalSpec.from_json(before) == SPEC, "older runs lack newer settings and are still read"
     with pytest.raises(InputError, match="unknown key 'colour'"):
         EvalSpec.from_json({**values, "colour": 1})
     with pytest.raises(InputError, match=r"unknown key 'agent\.mode'"):
@@ -118,7 +118,7 @@ def test_spec_from_json_refuses_other_things() -> None:
         ("seeds", 3),
         ("seeds", ["500"]),
         ("agent.denoising_steps", "two"),
-        ("agent.residual", "false"),  # any text would be true
+        ("agent.residual", "false"),  # any non-empty string would be true
         ("agent.residual", 1),
         ("agent.reaction", 5),
         ("max_steps", True),
@@ -128,7 +128,7 @@ def test_spec_from_json_refuses_other_things() -> None:
         ("options", ["disc"]),
     ],
 )
-def test_spec_from_json_refuses_values_of_another_kind(key: str, value: object) -> None:
+def test_spec_from_json_with_values_of_another_type_is_an_error(key: str, value: object) -> None:
     values: Any = SPEC.to_json()
     *outer, last = key.split(".")
     inner = values["agent"] if outer else values
@@ -137,6 +137,6 @@ def test_spec_from_json_refuses_values_of_another_kind(key: str, value: object) 
         EvalSpec.from_json(values)
 
 
-def test_with_agent_changes_the_agent_alone() -> None:
+def test_with_agent_changes_only_the_agent() -> None:
     other = arms_spec("expert", tasks=("lift_pot",)).with_agent(policy="replay", n_action_steps=4)
     assert other == arms_spec("replay", tasks=("lift_pot",), n_action_steps=4)

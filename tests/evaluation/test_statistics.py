@@ -20,7 +20,7 @@ from recap.types import F64
 
 
 @given(st.integers(1, 2000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilson_holds_the_rate_and_stays_a_probability(k_of_n: tuple[int, int]) -> None:
+def test_wilson_contains_the_rate_and_stays_within_0_and_1(k_of_n: tuple[int, int]) -> None:
     k, n = k_of_n
     low, high = wilson(k, n)
     assert 0 <= low <= k / n <= high <= 1
@@ -38,7 +38,7 @@ def test_wilson_known_values() -> None:
         wilson(3, 2)
 
 
-def test_seed_table() -> None:
+def test_seed_table_has_nan_for_missing_episodes() -> None:
     table = seed_table({("0", 5): 1.0, ("+45", 3): 0.0, ("0", 3): 2.0})
     assert table[0].tolist() == [2.0, 0.0]
     assert table[1, 0] == 1.0
@@ -68,13 +68,13 @@ def successes(draw: st.DrawFn, n_models: int, n_starts: int, n_goals: int) -> F6
 
 @given(st.data(), st.integers(1, 3), st.integers(1, 12), st.integers(1, 5))
 @settings(max_examples=60)
-def test_an_interval_holds_what_it_is_about(
+def test_intervals_contain_the_observed_rate_and_difference(
     data: st.DataObject, n_models: int, n_starts: int, n_goals: int
 ) -> None:
     ours, theirs = (successes(data.draw, n, n_starts, n_goals) for n in (n_models, 1))
     low, high = rate_interval(ours)
     assert 0 <= low <= ours.mean() <= high <= 1
-    assert low < high, "no number of episodes makes certain"
+    assert low < high, "an interval always has a width"
     gain = gain_interval(ours, theirs)
     difference = ours.mean() - theirs.mean()
     assert -1 <= gain.low <= difference <= gain.high <= 1
@@ -84,37 +84,41 @@ def test_an_interval_holds_what_it_is_about(
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_as_text_an_interval_is_rounded_outwards(a: float, b: float, c: float) -> None:
+def test_interval_texts_are_rounded_outwards(a: float, b: float, c: float) -> None:
     low, mean, high = sorted((a, b, c))
     told = [int(bound) for bound in Interval(low, high).in_per_cent().strip("[]").split(", ")]
     assert told[0] <= 100 * mean + 1e-6
     assert 100 * mean - 1e-6 <= told[1]
 
 
-def test_text_of_intervals() -> None:
+def test_interval_texts_in_per_cent_and_points() -> None:
     assert Interval(0.9961, 0.9999).in_per_cent() == "[99, 100]"
     assert Interval(0.29, 0.57).in_per_cent() == "[29, 57]", "100 * 0.29 is no more than 29"
     assert Interval(-0.002, 0.061).in_points() == "[-1, +7]"
     assert Interval(math.nan, math.nan).in_per_cent() == "[nan, nan]"
 
 
-def test_a_rate_over_one_goal_is_wilsons_and_over_many_counts_shared_starts_once() -> None:
+def test_rate_interval_is_wilson_for_one_goal_and_clusters_by_start_for_many() -> None:
     one = np.array([1.0] * 7 + [0.0] * 3).reshape(1, 10, 1)
     assert rate_interval(one) == pytest.approx(wilson(7, 10))
-    agreeing = np.repeat(one, 9, axis=2)  # every start is the same at every goal
+    agreeing = np.repeat(one, 9, axis=2)  # every start has the same result at every goal
     assert rate_interval(agreeing) == pytest.approx(wilson(7, 10), abs=0.02)
-    assert rate_interval(np.ones((3, 10, 9))) == wilson(10, 10), "nothing is known of how goals differ"
-    chequered = np.indices((50, 8)).sum(axis=0)[None] % 2 * 1.0  # every start half and half
-    assert rate_interval(chequered) == pytest.approx(wilson(200, 400)), "never surer than independent ones"
+    assert rate_interval(np.ones((3, 10, 9))) == wilson(10, 10), (
+        "without variation the starts bound the interval"
+    )
+    chequered = np.indices((50, 8)).sum(axis=0)[None] % 2 * 1.0  # every start succeeds at half of the goals
+    assert rate_interval(chequered) == pytest.approx(wilson(200, 400)), (
+        "never narrower than for independent episodes"
+    )
     chequered[0, 0, 0] = 1 - chequered[0, 0, 0]
-    assert rate_interval(chequered) == pytest.approx(wilson(201, 400)), "nor where starts hardly differ"
+    assert rate_interval(chequered) == pytest.approx(wilson(201, 400)), "nor if the starts hardly differ"
     gaps = np.where(np.arange(20).reshape(1, 10, 2) % 5 == 0, np.nan, 1.0)
     assert rate_interval(gaps) == wilson(10, 10)
     assert all(map(math.isnan, rate_interval(np.full((1, 3, 2), np.nan))))
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.57, 0.97])
-def test_intervals_of_rates_hold_the_truth_about_as_often_as_they_say(rate: float) -> None:
+def test_rate_intervals_have_about_95_per_cent_coverage(rate: float) -> None:
     dice = np.random.default_rng(7)
     hits = 0
     for _ in range(400):
@@ -125,7 +129,7 @@ def test_intervals_of_rates_hold_the_truth_about_as_often_as_they_say(rate: floa
 
 
 @pytest.mark.parametrize(("base", "better"), [(0.5, 0.6), (0.97, 0.98), (0.02, 0.04)])
-def test_intervals_of_differences_do_too(base: float, better: float) -> None:
+def test_gain_intervals_have_about_95_per_cent_coverage(base: float, better: float) -> None:
     dice = np.random.default_rng(8)
     hits = 0
     for _ in range(400):
@@ -136,9 +140,9 @@ def test_intervals_of_differences_do_too(base: float, better: float) -> None:
     assert 0.9 <= hits / 400 <= 0.99
 
 
-def test_few_trainings_that_differ_leave_a_gain_in_doubt() -> None:
+def test_gain_intervals_account_for_starts_and_training_seeds() -> None:
     dice = np.random.default_rng(1)
-    hard = dice.random((1, 50, 1)) < 0.5  # starts at which nobody succeeds
+    hard = dice.random((1, 50, 1)) < 0.5  # starts at which no model succeeds
     chance = dice.random((8, 50, 7))
     base, better = (((chance < p) & ~hard).astype(float) for p in (0.4, 0.7))
     low, high = gain_interval(better, base)
@@ -147,15 +151,17 @@ def test_few_trainings_that_differ_leave_a_gain_in_doubt() -> None:
     assert high - low < alone.high - alone.low, "hard starts are hard for both"
     apart = np.repeat(np.array([0.0, 1.0]), 4)[:, None, None] * np.ones((8, 50, 7))
     low, high = gain_interval(apart, base)
-    assert high - low > 0.5, "one training of each that happened to be good says nothing about the next"
+    assert high - low > 0.5, "trainings that differ widen the interval"
     three, eight = (rate_interval(better[:n]) for n in (3, 8))
     assert three.high - three.low > eight.high - eight.low
     none = np.zeros((1, 10, 3))
-    assert gain_interval(none, none) == pytest.approx((-0.226, 0.226), abs=1e-3), "ten starts that agree"
+    assert gain_interval(none, none) == pytest.approx((-0.226, 0.226), abs=1e-3), (
+        "ten starts without variation"
+    )
     assert gain_interval(none[:, :1], none[:, :1]) == (-1.0, 1.0), "one start says nothing"
 
 
-def test_students_points() -> None:
+def test_t_95_equals_students_table() -> None:
     known = {2: 4.303, 3: 3.182, 10: 2.228, 49: 2.010}
     for freedom, point in known.items():
         assert t_95(freedom) == pytest.approx(point, rel=0.01)

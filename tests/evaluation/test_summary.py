@@ -34,7 +34,7 @@ RESULTS = [
 ]
 
 
-def test_counts_and_intervals() -> None:
+def test_the_summary_has_counts_and_intervals_per_task_and_group() -> None:
     summary = summarise(SPEC, RESULTS, wall_s=2.0, n_run=9)
     assert [g.name for g in summary.tasks] == ["-45", "0", "+45"]
     assert [g.name for g in summary.groups] == ["seen", "unseen", "all"]
@@ -51,14 +51,14 @@ def test_counts_and_intervals() -> None:
     assert middle.rates["0.85"].interval == wilson(0, 3)
 
 
-def test_where_all_agree_the_starts_bound_the_rate() -> None:
+def test_without_variation_the_number_of_starts_bounds_the_interval() -> None:
     always = [result(task, seed, 3, 4, "success") for task in ("-45", "+45") for seed in SPEC.seeds]
     summary = summarise(pusht_spec("hold", angles=(-45.0, 45.0), seeds=SPEC.seeds), always)
     assert [g.name for g in summary.groups] == ["seen", "all"]
     assert summary.groups[0].rates["0.85"].interval == wilson(3, 3)
 
 
-def test_json_is_plain_and_knows_no_time() -> None:
+def test_the_json_summary_does_not_depend_on_the_run_time() -> None:
     plain = json.loads(json.dumps(summarise(SPEC, RESULTS, wall_s=2.0, n_run=9).to_json(), allow_nan=False))
     assert plain == summarise(SPEC, RESULTS, wall_s=5.0).to_json()
     assert plain["by_task"]["+45"]["success"]["0.85"]["successes"] == 2
@@ -66,7 +66,7 @@ def test_json_is_plain_and_knows_no_time() -> None:
     assert plain["all"]["already_past_at_start"]["0.85"] == ["+45:48"]
 
 
-def test_only_errors_say_nothing() -> None:
+def test_with_only_errors_the_rate_is_null() -> None:
     spec = pusht_spec("hold", angles=(45.0,), seeds=(50,))
     summary = summarise(spec, [result("+45", 50, None, None, "error")])
     plain = json.loads(json.dumps(summary.to_json(), allow_nan=False))
@@ -80,7 +80,7 @@ def shown(what: object) -> str:
     return text.getvalue()
 
 
-def test_the_table_fits_in_80_columns() -> None:
+def test_the_summary_table_fits_in_80_columns() -> None:
     text = shown(render_summary(summarise(SPEC, RESULTS, wall_s=2.0, n_run=9)))
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80

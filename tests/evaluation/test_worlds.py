@@ -1,4 +1,4 @@
-"""Two arms in an evaluation: the same trials, files and intervals as anywhere."""
+"""Evaluation of two arms: the same trials, files and intervals as in other worlds."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,12 +31,12 @@ ARMS = suites()["dualarm"]
 
 @pytest.fixture(scope="module")
 def pool() -> MemoryPool:
-    """Demonstrations by the other arms."""
+    """Demonstrations by the other embodiment."""
     env = DualArmEnv(TASK, "ur5e", image_size=0)
     return MemoryPool([demonstrate(TASK, "ur5e", 100_000 + n, 0, env=env) for n in range(6)])
 
 
-def test_an_evaluation_is_resumed_counted_and_compared(tmp_path: Path) -> None:
+def test_a_dualarm_evaluation_is_resumed_summarised_and_compared(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", SPEC) as run:
         (first,) = run_trials(make_agent(SPEC), SPEC, SPEC.trials()[:1], 1)
         run.append(first)
@@ -53,38 +53,38 @@ def test_an_evaluation_is_resumed_counted_and_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n_action_steps", [1, 8])
-def test_other_arms_do_what_the_pool_shows_wherever_the_pot_stands(
-    pool: MemoryPool, n_action_steps: int
-) -> None:
+def test_replay_from_another_embodiments_pool_lifts_the_pot(pool: MemoryPool, n_action_steps: int) -> None:
     spec = arms_spec(tasks=(TASK,), seeds=(500, 501, 502), pool="made")
     agent = assemble_agent(AgentConfig(n_action_steps=n_action_steps), pool, suite=ARMS)
     results = list(run_trials(agent, spec, spec.trials(), 3))
     assert sum(r.outcome == "success" for r in results) >= 2
 
 
-def test_only_two_arms_that_look_often_retrieve_otherwise() -> None:
+def test_scale_for_replan_interval_changes_only_frequent_dualarm_replanning() -> None:
     arms, board = find_retrieval("dualarm-parts")[1], find_retrieval("pusht-object")[1]
     assert all(scale_for_replan_interval(arms, n) is arms for n in (8, 16, None))
     assert scale_for_replan_interval(board, 1) is board
     often = scale_for_replan_interval(arms, 1)
     assert often.lead == 2
     assert often.stall_penalty * 8 == arms.stall_penalty
-    assert often.metric_fingerprint == arms.metric_fingerprint, "a policy may look as often as it likes"
+    assert often.metric_fingerprint == arms.metric_fingerprint, (
+        "the replan interval is not part of the metric"
+    )
 
 
-def test_pictures_are_taken_only_when_a_chunk_is_planned(pool: MemoryPool) -> None:
+def test_images_are_wanted_only_when_a_chunk_is_planned(pool: MemoryPool) -> None:
     agent = assemble_agent(AgentConfig(), pool, suite=ARMS)
     agent.reset(0, SPEC.trials()[0])
     env = DualArmEnv(TASK, image_size=0)
     env.reset(seed=500)
     looked = []
     for _ in range(17):
-        looked.append(agent.wants_pictures(0))
+        looked.append(agent.needs_images(0))
         env.step(agent.act([0], [env.observe(0)])[0])
     assert np.flatnonzero(looked).tolist() == [0, 8, 16]
 
 
-def test_specs_hold_the_settings_of_their_own_environment() -> None:
+def test_a_spec_holds_the_options_of_its_env() -> None:
     arms, board = SPEC.to_json(), pusht_spec("hold").to_json()
     assert EvalSpec.from_json(arms) == SPEC
     assert set(arms["options"]) == {"embodiment", "split", "wording"}
@@ -109,23 +109,23 @@ def test_specs_hold_the_settings_of_their_own_environment() -> None:
         ({"tasks": ("0",)}, "unknown task '0'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings: dict[str, Any], says: str) -> None:
+def test_invalid_settings_are_errors(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         arms_spec("hold", **settings)
 
 
-def test_a_task_of_two_arms_is_refused_on_the_board() -> None:
+def test_a_dualarm_task_in_pusht_is_an_error() -> None:
     with pytest.raises(InputError, match="goal angle 'lift_pot' is not a number"):
         EvalSpec(AgentConfig("hold"), "pusht", tasks=(TASK,))
 
 
-def test_for_those_who_do_not_look_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_images_are_rendered_for_agents_without_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DualArmEnv, "draw", lambda *_: pytest.fail("nobody looks"))
     (result,) = run_trials(make_agent(SPEC), SPEC, SPEC.trials()[:1], 1)
     assert result.outcome == "success", result.error
 
 
-def test_a_pool_of_another_robot_is_named_as_such() -> None:
+def test_a_pool_of_another_robot_is_an_error() -> None:
     spec = replace(SPEC, pool="pusht-9x100").with_agent(policy="replay")
     with pytest.raises(
         InputError,
@@ -135,13 +135,13 @@ def test_a_pool_of_another_robot_is_named_as_such() -> None:
 
 
 class Numbered(Suite):
-    """A world with one number to set."""
+    """A world with one numeric option."""
 
     name: ClassVar[str] = "belt"
     options: ClassVar[Options] = {"speed": 1.0}
 
 
-def test_a_word_where_a_world_wants_a_number_is_refused() -> None:
+def test_a_string_for_a_numeric_option_is_an_error() -> None:
     with pytest.raises(InputError, match="option speed of env 'belt' is a number, not 'fast'"):
         Numbered().check({"speed": "fast"})
     assert Numbered().check({"speed": 2})["speed"] == 2

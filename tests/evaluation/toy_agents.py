@@ -20,7 +20,7 @@ GUILTY_SEED = 503
 
 
 class Wanderer:
-    """Pushes about at random from its seed; every so often at the block."""
+    """Moves to a new target every eight steps: a random place, or the block with probability one half."""
 
     def __init__(self, spec: EvalSpec) -> None:
         self.spec = spec
@@ -39,14 +39,14 @@ class Wanderer:
 
 
 def where() -> str:
-    """The Ray node, which may use several processes one after another; the process if there is no node."""
+    """The Ray node (it may use several processes), or the process id without Ray."""
     ray = sys.modules.get("ray")
     on_node = ray is not None and ray.is_initialized()
     return str(ray.get_runtime_context().get_node_id() if on_node else os.getpid())
 
 
 class Slow(Wanderer):
-    """Takes its time, so that a test can stop it midway, and notes where it began."""
+    """A slow agent, so that a test can stop it midway; it logs where each episode started."""
 
     def reset(self, seed: int) -> None:
         super().reset(seed)
@@ -60,7 +60,7 @@ class Slow(Wanderer):
 
 
 class Fragile(Wanderer):
-    """Breaks in mid-episode for one seed."""
+    """Raises in the middle of the episode of one seed."""
 
     def act(self, observation: Observation) -> F64:
         if self.seed == GUILTY_SEED and self.n_acts == 5:
@@ -69,7 +69,7 @@ class Fragile(Wanderer):
 
 
 class FragileAtReset(Wanderer):
-    """Breaks before the episode begins."""
+    """Raises at the reset of one seed."""
 
     def reset(self, seed: int) -> None:
         if seed == GUILTY_SEED:
@@ -78,7 +78,7 @@ class FragileAtReset(Wanderer):
 
 
 class NotFinite(Wanderer):
-    """Hands the environment something it refuses."""
+    """Returns an action that is not finite for one seed."""
 
     def act(self, observation: Observation) -> F64:
         action = super().act(observation)
@@ -86,7 +86,7 @@ class NotFinite(Wanderer):
 
 
 class Deadly(Wanderer):
-    """Takes its whole process down."""
+    """Kills its process at one seed."""
 
     def act(self, observation: Observation) -> F64:
         if self.seed == GUILTY_SEED:
@@ -95,7 +95,7 @@ class Deadly(Wanderer):
 
 
 class Batched:
-    """A batched agent that remembers what it was asked."""
+    """A batched agent that records its calls."""
 
     def __init__(self, spec: EvalSpec) -> None:
         self.image_size: int | None = 16

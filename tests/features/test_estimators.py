@@ -1,4 +1,4 @@
-"""Poses found in images: AprilTags of known poses, and the same estimator for demonstrations and queries."""
+"""Object poses estimated from images: AprilTags at known poses, in demonstrations and in queries."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ DOWN = "at=0,0,0.8,0,1,0,0"  # a camera 0.8 m above the table, looking down
 
 
 def picture(turn: F64, place: F64, number: int = 7) -> U8:
-    """A 640 by 480 image of a tag with a white margin at that pose in the camera's frame."""
+    """A 640 by 480 image of a tag with a white margin, at a pose in the camera's frame."""
     cells, margin = 200, 50
     tag = cv2.aruco.generateImageMarker(
         cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_APRILTAG_36h11), number, cells
@@ -37,7 +37,7 @@ def picture(turn: F64, place: F64, number: int = 7) -> U8:
 
 
 def facing(degrees: float) -> F64:
-    """A tag that faces the camera, turned about its own axis."""
+    """The rotation of a tag that faces the camera, turned about its own axis."""
     angle = np.deg2rad(degrees)
     about = np.array([[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
     turned: F64 = np.diag([1.0, -1.0, -1.0]) @ about
@@ -54,10 +54,10 @@ def test_a_tag_is_found_to_a_millimetre_and_a_degree(degrees: float, tilt: float
     assert np.abs(found[:3] - place).max() < 0.001
     apart = quaternion_to_matrix(found[3:]).T @ turn
     off = np.rad2deg(np.arccos(np.clip((np.trace(apart) - 1) / 2, -1, 1)))
-    assert off < (1 if tilt else 15), "of a tag seen squarely two tilts look alike"
+    assert off < (1 if tilt else 15), "a tag seen head-on has two similar tilts"
 
 
-def test_with_the_cameras_place_a_pose_is_in_the_world_or_the_plane() -> None:
+def test_with_the_cameras_pose_a_tags_pose_is_in_the_world_frame() -> None:
     image = picture(facing(30), np.array([0.1, 0.05, 0.8]))
     flat = AprilTag("cup", ObjectSpec("pose2"), [*WORDS, DOWN]).find({"front": image})
     assert flat is not None
@@ -67,14 +67,14 @@ def test_with_the_cameras_place_a_pose_is_in_the_world_or_the_plane() -> None:
     assert abs(space[2]) < 0.01, "on the table"
 
 
-def test_a_box_needs_no_calibration() -> None:
+def test_a_bounding_box_needs_no_calibration() -> None:
     found = AprilTag("cup", ObjectSpec("box"), WORDS[:2]).find(
         {"front": picture(facing(0), np.array([0, 0, 0.5]))}
     )
     assert found == pytest.approx([320, 240, 60, 60], abs=1.5)
 
 
-def test_what_is_not_seen_is_not_found() -> None:
+def test_a_tag_that_is_not_visible_gives_none() -> None:
     finder = AprilTag("cup", ObjectSpec("pose3"), WORDS)
     assert finder.find({"front": np.full((480, 640, 3), 128, np.uint8)}) is None
     assert finder.find({"front": picture(facing(0), np.array([0, 0, 0.5]), number=8)}) is None
@@ -90,7 +90,7 @@ ROBOT = RobotSpec(
 )
 
 
-def test_demonstrations_and_queries_are_seen_alike() -> None:
+def test_demonstrations_and_queries_get_the_same_poses() -> None:
     places = [np.array([0.01 * t, 0.0, 0.5]) for t in range(4)]
     frames = [np.full((480, 640, 3), 128, np.uint8), *(picture(facing(0), p) for p in places[1:3])]
     frames.append(frames[0])  # hidden again
@@ -101,7 +101,9 @@ def test_demonstrations_and_queries_are_seen_alike() -> None:
     transform = prepared(ROBOT)
     assert transform is not None
     poses = transform(episode).objects["cup"]
-    assert poses[:, 0] == pytest.approx([0.01, 0.01, 0.02, 0.02], abs=0.002), "held where it was seen last"
+    assert poses[:, 0] == pytest.approx([0.01, 0.01, 0.02, 0.02], abs=0.002), (
+        "while hidden, the last seen pose"
+    )
     estimator = estimator_of(ROBOT)
     assert estimator is not None
     seen = estimator.estimate(Observation(state[0], "lift", 0.0, {"front": frames[2]}))
@@ -127,7 +129,7 @@ def test_recorded_objects_need_no_estimator() -> None:
         ("pose3", "sam3 camera=front model=m phrase=cup", "box"),
     ],
 )
-def test_a_source_that_cannot_be_used_is_refused_by_name(kind: str, source: str, named: str) -> None:
+def test_an_invalid_source_is_an_error_that_names_the_mistake(kind: str, source: str, named: str) -> None:
     robot = replace(ROBOT, objects={"cup": ObjectSpec(kind, source=source)})  # type: ignore[arg-type]
     with pytest.raises(InputError, match=named):
         estimator_of(robot)

@@ -1,4 +1,4 @@
-"""Text encoders: hashed words, and a real sentence encoder that comes as a wheel."""
+"""Text encoders: hashed words, and a real sentence encoder from a Python package."""
 
 import importlib.util
 import json
@@ -19,7 +19,7 @@ from recap_worlds.dualarm.tasks import TASKS
 
 torch.set_num_threads(1)
 
-# Two ways to say each of a few things.
+# Pairs of sentences with the same meaning.
 PARAPHRASES = [
     ("push the T block onto the green target", "push the tee-shaped block to the target"),
     ("open the microwave door", "open the door of the microwave"),
@@ -43,7 +43,7 @@ def sentences(minilm: Path) -> SentenceEncoder:
 
 @pytest.fixture
 def copy(minilm: Path, tmp_path: Path) -> Path:
-    """A smaller one: the same tokenizer, one layer."""
+    """A smaller copy: the same tokenizer, one layer."""
     directory = Path(shutil.copytree(minilm, tmp_path / "copy"))
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
@@ -63,11 +63,11 @@ def check_paraphrases_are_nearest(encoder: TextEncoder) -> None:
 # Hashed words.
 
 
-def test_words_that_are_alike_are_near() -> None:
+def test_hashed_words_place_paraphrases_nearest() -> None:
     check_paraphrases_are_nearest(HashedWords())
 
 
-def test_words_have_unit_rows_for_any_text() -> None:
+def test_hashed_words_have_unit_norm_for_any_text() -> None:
     encoder = HashedWords()
     rows = encoder.encode(["", "…", "push", "推动方块", "A " * 500, "open_microwave"])
     assert (rows.shape, rows.dtype) == ((6, 256), np.float32)
@@ -76,12 +76,12 @@ def test_words_have_unit_rows_for_any_text() -> None:
     assert encoder.encode([]).shape == (0, 256)
 
 
-def test_words_read_case_width_and_underscores_alike() -> None:
+def test_hashed_words_ignore_case_width_and_underscores() -> None:
     rows = HashedWords().encode(["Open the Microwave!", "open the microwave", "ｏｐｅｎ_the_microwave"])
     np.testing.assert_array_equal(rows, rows[[0, 0, 0]])
 
 
-def test_words_keep_the_sign_of_a_number() -> None:
+def test_hashed_words_distinguish_the_sign_of_a_number() -> None:
     plus, also_plus, minus, also_minus = HashedWords().encode(
         ["turn by 45 degrees", "turn by +45 degrees", "turn by -45 degrees", "turn by −45 degrees"]
     )
@@ -90,7 +90,7 @@ def test_words_keep_the_sign_of_a_number() -> None:
     assert plus @ minus < 0.9
 
 
-def test_words_are_the_same_in_every_process() -> None:
+def test_hashed_words_are_the_same_in_every_process() -> None:
     code = (
         "from recap.features.language import HashedWords as W; import sys;"
         "sys.stdout.write(W().encode(['push the block']).tobytes().hex())"
@@ -108,14 +108,14 @@ def test_words_are_the_same_in_every_process() -> None:
     assert found == {HashedWords().encode(["push the block"]).tobytes().hex()}
 
 
-def test_words_never_change() -> None:
+def test_hashed_words_never_change_between_versions() -> None:
     row = HashedWords().encode(["push the block"])[0]
     top = np.argsort(-np.abs(row))[:3]
-    assert sorted(top.tolist()) == [148, 151, 157]  # pools on disk hold rows like this one
+    assert sorted(top.tolist()) == [148, 151, 157]  # pools on disk store such rows
     np.testing.assert_allclose(row[[148, 151, 157]], [0.5565, -0.3339, -0.4452], atol=1e-4)
 
 
-def test_words_fingerprint_follows_the_settings() -> None:
+def test_hashed_words_fingerprint_depends_on_the_settings() -> None:
     assert (
         len(
             {
@@ -134,21 +134,21 @@ def test_words_fingerprint_follows_the_settings() -> None:
 # A sentence encoder.
 
 
-def test_sentences_that_mean_the_same_are_near(sentences: SentenceEncoder) -> None:
+def test_the_sentence_encoder_places_paraphrases_nearest(sentences: SentenceEncoder) -> None:
     check_paraphrases_are_nearest(sentences)
-    # No word in common, which hashing cannot see.
+    # These share no word, so hashed words cannot match them.
     a, b, other = sentences.encode(["grasp the mug", "pick up a cup", "the stock market fell"])
     assert a @ b > 0.5 > a @ other + 0.3
 
 
-def test_sentences_are_pooled_as_the_model_was_trained(minilm: Path, sentences: SentenceEncoder) -> None:
+def test_the_sentence_encoder_mean_pools_and_normalises(minilm: Path, sentences: SentenceEncoder) -> None:
     texts = ["push the T block onto the target", "go", "open the microwave door and put the bread in"]
     model, tokenizer = (
         AutoModel.from_pretrained(minilm).eval(),
         AutoTokenizer.from_pretrained(minilm, local_files_only=True),
     )
     expected = []
-    for text in texts:  # one by one, so that there is no padding to mask
+    for text in texts:  # one at a time, so that nothing is padded
         with torch.inference_mode():
             states = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
         expected.append(torch.nn.functional.normalize(states.mean(0), dim=0).numpy())
@@ -157,14 +157,14 @@ def test_sentences_are_pooled_as_the_model_was_trained(minilm: Path, sentences: 
     np.testing.assert_allclose(rows, expected, atol=1e-5)
 
 
-def test_sentences_agree_with_the_reference_library(sentences: SentenceEncoder) -> None:
+def test_the_sentence_encoder_agrees_with_sentence_transformers(sentences: SentenceEncoder) -> None:
     # The first numbers that sentence-transformers 6.2.0 gives for these weights.
     reference = [0.00705, 0.04292, -0.04359, -0.02708, 0.00901, 0.00647, 0.03011, 0.04893]
     row = sentences.encode(["push the T block onto the target"])[0]
     np.testing.assert_allclose(row[:8], reference, atol=2e-5)
 
 
-def test_sentences_do_not_depend_on_the_batch(copy: Path) -> None:
+def test_the_sentence_encoder_does_not_depend_on_the_batch(copy: Path) -> None:
     texts = ["push", "push the block a long way to the left side of the board", ""] * 2
     encoder = SentenceEncoder(copy, batch_size=2)
     alone = np.concatenate([encoder.encode([text]) for text in texts])
@@ -172,7 +172,7 @@ def test_sentences_do_not_depend_on_the_batch(copy: Path) -> None:
     assert encoder.encode([]).shape == (0, 384)
 
 
-def test_sentences_fingerprint_follows_weights_tokenizer_and_settings(copy: Path) -> None:
+def test_the_sentence_encoders_fingerprint_depends_on_weights_tokenizer_and_settings(copy: Path) -> None:
     found = {SentenceEncoder(copy).fingerprint, make_text_encoder(f"sentence:{copy}").fingerprint}
     assert len(found) == 1
     found.add(SentenceEncoder(copy, max_tokens=16).fingerprint)
@@ -187,7 +187,7 @@ def test_sentences_fingerprint_follows_weights_tokenizer_and_settings(copy: Path
     assert len(found) == 4
 
 
-def test_sentences_need_no_pooler_but_all_else(copy: Path) -> None:
+def test_the_sentence_encoder_needs_all_weights_but_the_poolers(copy: Path) -> None:
     rows = SentenceEncoder(copy).encode(["push"])
     weights = load_file(copy / "model.safetensors")
     without = {name: value for name, value in weights.items() if not name.startswith("pooler.")}
@@ -200,7 +200,7 @@ def test_sentences_need_no_pooler_but_all_else(copy: Path) -> None:
         SentenceEncoder(copy)
 
 
-def test_what_is_no_sentence_encoder_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_text_encoder_is_an_error(tmp_path: Path) -> None:
     T5Config(num_layers=1).save_pretrained(tmp_path)
     with pytest.raises(DatasetError, match="it also decodes"):
         SentenceEncoder(tmp_path)
@@ -213,7 +213,7 @@ def test_what_is_no_sentence_encoder_is_refused(tmp_path: Path) -> None:
             make_text_encoder(name)
 
 
-def test_a_single_string_is_refused() -> None:
+def test_encoding_a_single_string_is_an_error() -> None:
     with pytest.raises(InputError, match="single string"):
         HashedWords().encode("push the block")
 
@@ -222,7 +222,7 @@ def test_a_single_string_is_refused() -> None:
 
 
 def nearest_is_own(encoder: HashedWords) -> float:
-    """Of the dual-arm tasks' unseen wordings: the share whose nearest seen wording is of their own task."""
+    """The share of the dual-arm tasks' unseen wordings whose nearest seen wording is of the same task."""
     known = [(key, text) for key, task in TASKS.items() for text in task.seen]
     asked = [(key, text) for key, task in TASKS.items() for text in task.unseen]
     alike = encoder.encode([text for _, text in asked]) @ encoder.encode([text for _, text in known]).T
@@ -230,16 +230,16 @@ def nearest_is_own(encoder: HashedWords) -> float:
     return float(np.mean(own))
 
 
-def test_content_words_tell_tasks_of_like_wording_apart() -> None:
-    content, plain = ContentWords(128), HashedWords(64)  # as policies have them
+def test_content_words_distinguish_similarly_worded_tasks() -> None:
+    content, plain = ContentWords(128), HashedWords(64)  # the sizes that policies use
     assert nearest_is_own(content) > 0.75
     assert nearest_is_own(content) > nearest_is_own(plain) + 0.1
     texts = ["lift the pot with both of them", "lift the bottles with both of them"]
     alike = [float(rows[0] @ rows[1]) for rows in (encoder.encode(texts) for encoder in (plain, content))]
-    assert alike[1] < alike[0] - 0.2, "the words between say nothing"
+    assert alike[1] < alike[0] - 0.2, "function words do not count"
 
 
-def test_content_words_know_words_that_no_task_had() -> None:
+def test_content_words_encode_words_of_unseen_tasks() -> None:
     rows = make_text_encoder("content-words").encode(
         ["hand over the microphone", "hand the mic over", "", "the"]
     )

@@ -1,4 +1,4 @@
-"""SAM3: masks to boxes by hand, and the real network, tiny and random, saved and read back."""
+"""SAM3: boxes of masks, and the real network at a tiny size with random weights, saved and loaded."""
 
 import json
 import shutil
@@ -29,18 +29,18 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @given(x=st.integers(0, 20), y=st.integers(0, 20), width=st.integers(1, 20), height=st.integers(1, 20))
-def test_a_rectangle_has_its_own_centre_and_size(x: int, y: int, width: int, height: int) -> None:
+def test_mask_extent_of_a_rectangle_is_its_centre_and_size(x: int, y: int, width: int, height: int) -> None:
     mask = np.zeros((40, 50), bool)
     mask[y : y + height, x : x + width] = True
     np.testing.assert_allclose(mask_extent(mask), [x + width / 2, y + height / 2, width, height])
 
 
-def test_the_whole_image_and_nothing() -> None:
+def test_mask_extent_of_a_full_and_an_empty_mask() -> None:
     np.testing.assert_allclose(mask_extent(np.ones((6, 10), bool)), [5, 3, 10, 6])
     assert mask_extent(np.zeros((6, 10), bool)) is None
 
 
-def test_the_centre_is_where_the_mass_is() -> None:
+def test_mask_extent_uses_the_centre_of_mass() -> None:
     mask = np.zeros((10, 10), bool)
     mask[0, :9] = True  # an L: nine across, one down
     mask[9, 0] = True
@@ -52,7 +52,7 @@ def test_the_best_instance_must_pass_the_threshold() -> None:
     score = 1 / (1 + np.exp(-1))
     assert best_instance(logits, 100.0, score - 1e-3) == 1
     assert best_instance(logits, 100.0, score + 1e-3) is None
-    assert best_instance(logits, 0.0, 0.3) == 1  # half as likely, since it may not be there at all
+    assert best_instance(logits, 0.0, 0.3) == 1  # half the score, because the presence score is 0.5
     assert best_instance(logits, 0.0, 0.4) is None
     assert best_instance(np.array([-2000.0, 1000.0], np.float32), 1000.0, 0.99) == 1
     assert best_instance(np.zeros(0, np.float32), 0.0, 0.1) is None
@@ -93,7 +93,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     torch.manual_seed(0)
     model = Sam3Model(config)
-    with torch.no_grad():  # at its first weights it says the same of every picture
+    with torch.no_grad():  # the initial weights give the same output for every image
         for weight in model.parameters():
             weight.mul_(2)
     model.save_pretrained(directory)
@@ -106,7 +106,7 @@ def copy(tiny: Path, tmp_path: Path) -> Path:
 
 
 def expected(directory: Path, image: np.ndarray, phrase: str) -> tuple[float, np.ndarray]:
-    """The best score and its box, by torch's own means and the network's plain call."""
+    """The best score and its box, calculated with torch from the network's output."""
     model = Sam3Model.from_pretrained(directory).eval()
     tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     pixels = torch.from_numpy(normalise(resize(image[None], 56), (0.5,) * 3, (0.5,) * 3)).permute(0, 3, 1, 2)
@@ -125,7 +125,7 @@ def expected(directory: Path, image: np.ndarray, phrase: str) -> tuple[float, np
     return float(scores[best]), np.array(box)
 
 
-def test_it_finds_what_the_network_finds(tiny: Path) -> None:
+def test_find_returns_the_networks_best_boxes(tiny: Path) -> None:
     image = noise(32, 48, 3)
     found = Sam3Objects(tiny, PROMPTS, threshold=0).find(image)
     assert set(found) == set(PROMPTS)
@@ -139,7 +139,7 @@ def test_it_finds_what_the_network_finds(tiny: Path) -> None:
         assert Sam3Objects(tiny, {name: phrase}, threshold=score + 1e-3).find(image) == {}
 
 
-def test_the_phrase_and_the_picture_both_matter(tiny: Path) -> None:
+def test_the_result_depends_on_the_phrase_and_the_image(tiny: Path) -> None:
     finder = Sam3Objects(tiny, PROMPTS, threshold=0)
     first, second = finder.find(noise(32, 48, 3)), finder.find(np.zeros((32, 48, 3), np.uint8))
     assert not np.array_equal(first.get("block"), second.get("block"))
@@ -147,8 +147,8 @@ def test_the_phrase_and_the_picture_both_matter(tiny: Path) -> None:
     assert len(set(scores.values())) == 2
 
 
-def test_the_published_layout_is_read_too(tiny: Path, copy: Path) -> None:
-    """The checkpoint on the hub is the video model: the same network, named as its detector."""
+def test_a_checkpoint_in_the_published_layout_is_read(tiny: Path, copy: Path) -> None:
+    """The checkpoint on the Hub is the video model, which contains this network as its detector."""
     detector = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({"model_type": "sam3_video", "detector_config": detector}))
     weights = {f"detector_model.{k}": v for k, v in load_file(copy / "model.safetensors").items()}
@@ -160,7 +160,7 @@ def test_the_published_layout_is_read_too(tiny: Path, copy: Path) -> None:
     assert {name: box.tolist() for name, box in found.items()} == {n: b.tolist() for n, b in same.items()}
 
 
-def test_the_fingerprint_follows_prompts_threshold_and_weights(tiny: Path, copy: Path) -> None:
+def test_the_fingerprint_depends_on_prompts_threshold_and_weights(tiny: Path, copy: Path) -> None:
     base = Sam3Objects(tiny, PROMPTS, 0.3).fingerprint
     assert Sam3Objects(copy, dict(reversed(PROMPTS.items())), 0.3).fingerprint == base
     found = {base, Sam3Objects(tiny, PROMPTS, 0.4).fingerprint}
@@ -172,7 +172,7 @@ def test_the_fingerprint_follows_prompts_threshold_and_weights(tiny: Path, copy:
     assert len(found) == 4
 
 
-def test_what_cannot_work_is_refused(tiny: Path, copy: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_and_models_are_errors(tiny: Path, copy: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="phrase for each object"):
         Sam3Objects(tiny, {})
     with pytest.raises(InputError, match="phrase for each object"):

@@ -1,4 +1,4 @@
-"""Terms: each says what it claims of a moment."""
+"""Terms of descriptors: the values of each term for every frame."""
 
 from dataclasses import replace
 
@@ -20,20 +20,20 @@ from recap_worlds.pusht.terms import ObjectPosition, ObjectTurn, Position, Veloc
 EPISODE = random_episode("demo", 3, n=12)
 
 
-def test_every_retrieval_of_the_plane_describes_every_frame() -> None:
+def test_every_pusht_retrieval_describes_every_frame() -> None:
     for describer, config in RETRIEVALS.values():
         rows = describer.describe(EPISODE)
         assert {name: r.shape for name, r in rows.items()} == {n: (12, d) for n, d in describer.dims.items()}
         assert set(config.weights) | set(config.scene_weights) <= set(describer.dims)
 
 
-def test_history_is_oldest_first_and_held_before_the_start() -> None:
+def test_history_is_oldest_first_and_repeats_the_first_frame() -> None:
     rows = Proprio("XY", n_steps=3).describe(EPISODE).reshape(12, 3, 2)
     assert np.array_equal(rows[5], EPISODE.proprio[3:6])
     assert np.array_equal(rows[0], EPISODE.proprio[[0, 0, 0]])
 
 
-def test_the_future_is_held_at_the_end() -> None:
+def test_future_actions_repeat_the_last_frame() -> None:
     rows = Actions(2, 4).describe(EPISODE).reshape(12, 4, 2)
     assert np.array_equal(rows[2], EPISODE.actions[2:6])
     assert np.array_equal(rows[11], EPISODE.actions[[11] * 4])
@@ -42,7 +42,7 @@ def test_the_future_is_held_at_the_end() -> None:
     assert (steps[:, 0] == 0).all()
 
 
-def test_terms_relative_to_the_block_forget_where_it_lies() -> None:
+def test_terms_relative_to_the_block_do_not_depend_on_its_position() -> None:
     shift = np.array([30, -12, 0], np.float32)
     assert EPISODE.goal is not None
     moved = replace(
@@ -79,7 +79,7 @@ def arms_episode(n: int = 6) -> Episode:
     )
 
 
-def test_two_arms_weigh_position_four_times() -> None:
+def test_position_of_two_arms_has_four_times_the_weight() -> None:
     episode, term = arms_episode(), Proprio(2 * ARM, POSITION_WEIGHT)
     other = replace(episode, proprio=episode.proprio + np.eye(20, dtype=np.float32)[0])
     turned = replace(episode, proprio=episode.proprio + np.eye(20, dtype=np.float32)[5])
@@ -87,7 +87,7 @@ def test_two_arms_weigh_position_four_times() -> None:
     assert cost == pytest.approx([4.0, 1.0], rel=1e-5)
 
 
-def test_the_papers_preset_has_its_terms_and_weights() -> None:
+def test_the_paper_preset_has_the_papers_terms_and_weights() -> None:
     describer, config = paper_preset(objects=("can", "pot"))
     rows = describer.describe(arms_episode())
     assert rows["object"].shape == (6, 4)
@@ -100,7 +100,7 @@ def test_the_papers_preset_has_its_terms_and_weights() -> None:
     assert training.weights["action"] == training.weights["delta_action"] == 0.1
 
 
-def test_encoders_are_part_of_the_fingerprint() -> None:
+def test_encoder_settings_are_part_of_the_fingerprint() -> None:
     one = TermDescriber({"image": ImageFeature(PatchEncoder(), "head"), "words": Instruction(HashedWords())})
     two = TermDescriber(
         {"image": ImageFeature(PatchEncoder(edge_weight=1.0), "head"), "words": Instruction(HashedWords())}
@@ -120,12 +120,12 @@ def test_encoders_are_part_of_the_fingerprint() -> None:
         (Proprio("u" * 7), "another robot"),
     ],
 )
-def test_what_an_episode_lacks_is_said(term: object, words: str) -> None:
+def test_describing_an_episode_without_required_data_is_an_error(term: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         TermDescriber({"term": term}).describe(EPISODE)  # type: ignore[dict-item]
 
 
-def test_a_goal_that_is_needed_and_missing_is_said() -> None:
+def test_a_missing_required_goal_is_an_error() -> None:
     with pytest.raises(InputError, match="has no goal"):
         ObjectTurn("block", from_goal=True).describe(replace(EPISODE, goal=None))
     assert Time().describe(EPISODE)[3, 0] == pytest.approx(0.3)

@@ -1,4 +1,4 @@
-"""Image encoders: patches on real frames, DINOv3 on a tiny one that is saved and read back."""
+"""Image encoders: patches on rendered frames, DINOv3 and SigLIP at tiny sizes, saved and loaded."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def edit_weights(directory: Path, name: str) -> None:
-    """Add a little to one number of one weight."""
+    """Add 0.001 to one number of one weight."""
     weights = load_file(directory / "model.safetensors")
     weights[name].view(-1)[0] += 1e-3
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
@@ -66,7 +66,7 @@ def copy(tiny: Path, tmp_path: Path) -> Path:
 
 
 def pusht_frames(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Frames of boards with block and pusher anywhere, and the block's poses (n, 3)."""
+    """PushT frames with block and pusher at random poses, and the block's poses (n, 3)."""
     rng = np.random.default_rng(seed)
     env = PushTEnv()
     env.reset(seed=0)
@@ -81,7 +81,7 @@ def pusht_frames(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pose_distances(poses: np.ndarray) -> np.ndarray:
-    """In pixels, about the T's centre of mass; a radian counts as its radius of gyration, about 60."""
+    """Distances in pixels between centres of mass of the T; a radian counts 60, its radius of gyration."""
     centre = poses[:, :2] + 45 * np.stack([-np.sin(poses[:, 2]), np.cos(poses[:, 2])], axis=1)
     moved = np.linalg.norm(centre[:, None] - centre, axis=-1)
     turned = np.abs((poses[:, None, 2] - poses[:, 2] + np.pi) % (2 * np.pi) - np.pi)
@@ -92,7 +92,7 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return values.argsort(axis=1).argsort(axis=1)
 
 
-def test_patches_see_where_the_block_is() -> None:
+def test_patch_distances_correlate_with_block_pose_distances() -> None:
     frames, poses = pusht_frames(200, seed=7)
     rows = PatchEncoder().encode(frames)
     others = ~np.eye(len(rows), dtype=bool)
@@ -104,14 +104,14 @@ def test_patches_see_where_the_block_is() -> None:
     assert nearest.mean() < 0.5 * true.mean()
 
 
-def test_patches_move_little_when_the_picture_does() -> None:
+def test_a_small_image_shift_changes_patches_little() -> None:
     frames, _ = pusht_frames(12, seed=3)
     rows = PatchEncoder().encode(frames)
     shifted = PatchEncoder().encode(np.roll(frames, 2, axis=2))
     assert ((1 - (rows * shifted).sum(axis=1)) < 0.25 * (1 - rows @ rows.T).mean()).all()
 
 
-def test_patches_have_unit_rows_for_any_image() -> None:
+def test_patches_have_unit_norm_for_any_image() -> None:
     encoder = PatchEncoder()
     blank = np.stack([np.full((9, 9, 3), value, np.uint8) for value in (0, 77, 255)])
     for images in (blank, noise(3, 96, 96, 3), noise(2, 480, 640, 3), noise(1, 1, 1, 3)):
@@ -122,7 +122,7 @@ def test_patches_have_unit_rows_for_any_image() -> None:
     assert encoder.encode([]).shape == (0, encoder.dim)
 
 
-def test_patches_are_the_same_alone_in_a_batch_and_in_a_list() -> None:
+def test_patches_do_not_depend_on_the_batch() -> None:
     encoder, images = PatchEncoder(), noise(40, 24, 24, 3)
     rows = encoder.encode(images)
     np.testing.assert_allclose(encoder.encode(list(images)), rows, atol=1e-6)
@@ -131,7 +131,7 @@ def test_patches_are_the_same_alone_in_a_batch_and_in_a_list() -> None:
     )
 
 
-def test_patches_fingerprint_follows_the_settings() -> None:
+def test_patches_fingerprint_depends_on_the_settings() -> None:
     encoders = [
         PatchEncoder(),
         PatchEncoder(5),
@@ -149,7 +149,7 @@ def test_patches_fingerprint_follows_the_settings() -> None:
 # DINOv3.
 
 
-def test_dino_gives_what_the_network_gives(tiny: Path) -> None:
+def test_dino_returns_the_networks_normalised_tokens(tiny: Path) -> None:
     images = noise(3, 40, 60, 3)
     model = DINOv3ViTModel.from_pretrained(tiny).eval()
     pixels = torch.from_numpy(normalise(resize(images, 32))).permute(0, 3, 1, 2)
@@ -166,7 +166,7 @@ def test_dino_gives_what_the_network_gives(tiny: Path) -> None:
     assert encoder.encode([]).shape == (0, 32)
 
 
-def test_dino_by_name(tiny: Path) -> None:
+def test_make_image_encoder_finds_dino_by_name(tiny: Path) -> None:
     image = noise(1, 96, 96, 3)
     cls, mean = make_image_encoder(f"dino:{tiny}"), make_image_encoder(f"dino-mean:{tiny}")
     assert cls.fingerprint == DinoEncoder(tiny).fingerprint != mean.fingerprint
@@ -174,8 +174,8 @@ def test_dino_by_name(tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_siglip_gives_its_pooled_row(tmp_path: Path, whole: bool) -> None:
-    """From the vision half alone, or from the published checkpoint, which has the text half too."""
+def test_siglip_returns_its_normalised_pooled_output(tmp_path: Path, whole: bool) -> None:
+    """From the vision model alone, or from the published checkpoint, which also has the text model."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = SiglipVisionConfig(**sizes, image_size=32, patch_size=16)
@@ -198,7 +198,7 @@ def test_siglip_gives_its_pooled_row(tmp_path: Path, whole: bool) -> None:
     assert encoder.dim == 32
 
 
-def test_a_package_may_add_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_adds_an_image_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     class Entry:
         def load(self) -> object:
             return lambda text: PatchEncoder(colour_cells=int(text))
@@ -209,25 +209,25 @@ def test_a_package_may_add_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
         make_image_encoder("mime")
 
 
-def test_dino_fingerprint_follows_each_setting(tiny: Path) -> None:
+def test_dino_fingerprint_depends_on_each_setting(tiny: Path) -> None:
     def fingerprint(**settings: object) -> str:
         return DinoEncoder(tiny, **{"size": 32, **settings}).fingerprint  # type: ignore[arg-type]
 
     changed = [{}, {"token": "mean"}, {"size": 48}]
     assert len({fingerprint(**settings) for settings in changed}) == len(changed)
-    assert fingerprint() == fingerprint(batch_size=1)  # it changes nothing
+    assert fingerprint() == fingerprint(batch_size=1)  # batch_size does not change the output
 
 
-def test_dino_fingerprint_follows_each_weight(tiny: Path, copy: Path) -> None:
+def test_dino_fingerprint_depends_on_the_weights(tiny: Path, copy: Path) -> None:
     before = DinoEncoder(tiny, size=32)
-    assert DinoEncoder(copy, size=32).fingerprint == before.fingerprint  # where it lies does not matter
+    assert DinoEncoder(copy, size=32).fingerprint == before.fingerprint  # the folder does not matter
     edit_weights(copy, "norm.bias")
     after = DinoEncoder(copy, size=32)
     assert after.fingerprint != before.fingerprint
     assert not np.array_equal(after.encode(noise(1, 32, 32, 3)), before.encode(noise(1, 32, 32, 3)))
 
 
-def test_dino_fingerprint_follows_the_config(tiny: Path, copy: Path) -> None:
+def test_dino_fingerprint_depends_on_the_config(tiny: Path, copy: Path) -> None:
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "transformers_version": "9", "dtype": "float16"}))
     assert DinoEncoder(copy, size=32).fingerprint == DinoEncoder(tiny, size=32).fingerprint
@@ -235,7 +235,7 @@ def test_dino_fingerprint_follows_the_config(tiny: Path, copy: Path) -> None:
     assert DinoEncoder(copy, size=32).fingerprint != DinoEncoder(tiny, size=32).fingerprint
 
 
-def test_the_weights_digest_ignores_dates_and_shards_but_not_names_and_types(
+def test_the_weights_digest_ignores_dates_and_shards_but_not_names_types_or_shapes(
     tiny: Path, tmp_path: Path
 ) -> None:
     digest = pretrained.digest_weights(tiny)
@@ -257,7 +257,7 @@ def test_the_weights_digest_ignores_dates_and_shards_but_not_names_and_types(
         found.add(pretrained.digest_weights(tmp_path / name))
     assert len(found) == 4
 
-    # An edit that keeps size and time is seen.
+    # An edit that keeps size and modification time changes the digest.
     same = tmp_path / "same"
     same.mkdir()
     file = same / "model.safetensors"
@@ -278,7 +278,7 @@ def one_line(error: pytest.ExceptionInfo[RecapError]) -> str:
     return str(error.value)
 
 
-def test_dino_refuses_what_is_not_one(tiny: Path, copy: Path, tmp_path: Path) -> None:
+def test_dino_from_a_folder_that_is_no_dino_model_is_an_error(tiny: Path, copy: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist") as error:
         DinoEncoder(tmp_path / "missing")
     one_line(error)
@@ -297,7 +297,7 @@ def test_dino_refuses_what_is_not_one(tiny: Path, copy: Path, tmp_path: Path) ->
         DinoEncoder(copy)
 
 
-def test_dino_refuses_weights_that_are_damaged_or_missing(tiny: Path, copy: Path) -> None:
+def test_dino_with_damaged_or_missing_weights_is_an_error(tiny: Path, copy: Path) -> None:
     file = copy / "model.safetensors"
     whole = file.read_bytes()
     for content in (whole[:-100], whole[:100], b"", b"\xff" * 64):
@@ -324,12 +324,12 @@ def test_dino_refuses_weights_that_are_damaged_or_missing(tiny: Path, copy: Path
         ({"batch_size": 0}, "batch_size 0"),
     ],
 )
-def test_dino_refuses_settings_that_cannot_work(tiny: Path, settings: dict[str, object], says: str) -> None:
+def test_dino_with_invalid_settings_is_an_error(tiny: Path, settings: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         DinoEncoder(tiny, **settings)  # type: ignore[arg-type]
 
 
-def test_a_hub_name_without_a_hub_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_name_without_network_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -341,7 +341,7 @@ def test_a_hub_name_without_a_hub_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
         make_image_encoder("dino:not a name")
 
 
-def test_a_hub_name_is_read_from_the_hubs_cache(
+def test_a_hub_name_is_read_from_the_hub_cache(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import huggingface_hub.constants
@@ -356,7 +356,7 @@ def test_a_hub_name_is_read_from_the_hubs_cache(
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
-def test_without_the_extra_it_says_what_to_install(
+def test_a_missing_extra_is_an_error_that_names_the_pip_command(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
@@ -366,21 +366,21 @@ def test_without_the_extra_it_says_what_to_install(
 
 
 @pytest.mark.parametrize("name", ["patch", "dino", "dino:", "clip:x", "patches:x"])
-def test_an_unknown_encoder_is_refused(name: str) -> None:
+def test_an_unknown_image_encoder_is_an_error(name: str) -> None:
     with pytest.raises(InputError, match="unknown image encoder"):
         make_image_encoder(name)
 
 
-def test_patches_by_name() -> None:
+def test_make_image_encoder_finds_patches_by_name() -> None:
     assert make_image_encoder("patches").fingerprint == PatchEncoder().fingerprint
 
 
-def test_nothing_is_written_on_the_terminal(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_loading_dino_prints_nothing(tiny: Path, capfd: pytest.CaptureFixture[str]) -> None:
     DinoEncoder(tiny)
     assert capfd.readouterr() == ("", "")
 
 
-def test_importing_and_using_patches_loads_no_torch() -> None:
+def test_patches_and_hashed_words_do_not_import_torch() -> None:
     code = (
         "import sys, numpy as np, recap.features.vision as v, recap.features.language as l;"
         "import recap.features.sam3, recap.features.pretrained;"

@@ -686,7 +686,7 @@ def predicted_chunks(name: str, work: Path) -> Golden:
             plan = agent.plan(slot)
             assert chunk is not None
             assert plan is not None
-            one: Golden = {"chunk": chunk, "refs": said(plan.given.refs[0])}
+            one: Golden = {"chunk": chunk, "refs": said(plan.conditioning.refs[0])}
             one["distance"] = np.array(plan.retrieval.matches[0].distance)
             for field in ("predicted_state", "predicted_latents"):
                 if getattr(plan.chunk, field) is not None:

@@ -1,4 +1,4 @@
-"""Views of a board by a camera that is known, drawn pixel by pixel."""
+"""Rendered views of a calibration board by a known camera."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LENS = Camera(SIZE, (610.0, 605.0, 322.0, 236.0), (0.06, -0.12, 0.0008, -0.0005,
 
 @cache
 def rays_of(camera: Camera) -> F64:
-    """Of all pixels, each in FINER times FINER parts."""
+    """The rays of all pixels, with FINER x FINER samples per pixel."""
     height, width = (FINER * n for n in camera.size)
     centres = (np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1) + 0.5) / FINER - 0.5
     rays = camera.rays(centres.reshape(-1, 2))
@@ -29,7 +29,7 @@ def rays_of(camera: Camera) -> F64:
 
 
 def view_of(board: Board, camera: Camera, pose: NDArray[Any], seed: int = 0) -> U8:
-    """RGB: the board at a pose (4, 4) in the camera's frame, through its lens, with noise and blur."""
+    """RGB image of the board at a pose (4, 4) in the camera's frame, with lens distortion, noise and blur."""
     px = 60
     flat = board.image(px).astype(np.float32)
     height, width = (FINER * n for n in camera.size)
@@ -48,7 +48,7 @@ def view_of(board: Board, camera: Camera, pose: NDArray[Any], seed: int = 0) -> 
 
 
 def poses(n: int, seed: int = 0) -> F64:
-    """Boards in the camera's frame, near, tilted to all sides."""
+    """Board poses in the camera's frame: near, tilted in all directions."""
     rng = np.random.default_rng(seed)
     out = []
     for _ in range(n):
@@ -62,5 +62,5 @@ def poses(n: int, seed: int = 0) -> F64:
 
 @cache
 def view(number: int) -> U8:
-    """Of the first poses, each drawn once for all tests."""
+    """The view of one pose, rendered once for all tests."""
     return view_of(Board(), LENS, poses(14)[number], number)

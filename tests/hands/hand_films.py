@@ -1,4 +1,4 @@
-"""Films and landmark files of a made hand."""
+"""Videos and landmark files of a synthetic hand."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SMALL = (120, 160)
 
 
 def calibration(folder: Path, **cameras: Camera) -> Path:
-    """A calibration.yaml of two cameras, or of those given."""
+    """Writes a calibration.yaml with two cameras, or with those given."""
     path = folder / "calibration.yaml"
     config.save_file(path, Calibration(cameras or {"front": FRONT, "side": SIDE}))
     return path
 
 
 def film(path: Path, times: F64, size: tuple[int, int] = SMALL, corner: bool = False) -> Path:
-    """A grey film that grows brighter, with frames at given times."""
+    """Writes a grey video that grows brighter, with frames at the given times."""
     tick = Fraction(1, 600)
     with av.open(str(path), "w", format="mp4") as out:
         stream = out.add_stream("libx264", rate=30, options={"preset": "ultrafast", "bf": "0"})
@@ -43,14 +43,14 @@ def film(path: Path, times: F64, size: tuple[int, int] = SMALL, corner: bool = F
 
 
 def landmarks(path: Path, times: F64, points: F64, camera: Camera = FRONT, noise_px: float = 1.0) -> Path:
-    """What an estimator would have found."""
+    """Writes landmarks as an estimator would find them."""
     hand = seen_by(camera, points, noise_px)
     save_landmarks(path, Landmarks(times, camera.size, {"right": hand}))
     return path
 
 
 def take(folder: Path, n: int = 60) -> dict[str, Path]:
-    """Film, landmarks of two cameras and calibration of one motion."""
+    """Writes the video, the landmarks of two cameras and the calibration of one motion."""
     times, points = motion(n)
     return {
         "film": film(folder / "film.mp4", times),

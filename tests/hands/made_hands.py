@@ -1,4 +1,4 @@
-"""Hands whose truth is known: 21 points that move as a hand does, seen by cameras that are known."""
+"""Synthetic hands with known ground truth: 21 moving points seen by known cameras."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recap.types import F64
 from recap_hands.camera import Camera
 from recap_hands.landmarks import Hand
 
-# Knuckles in m, z along the hand, x to the thumb's side of a right hand, y out of the palm; lengths of bones.
+# Knuckles in m: z along the hand, x to a right hand's thumb, y out of the palm. Then bone lengths in mm.
 BASES = np.array(
     [(0.03, 0.01, 0.03), (0.027, 0, 0.09), (0.005, 0, 0.094), (-0.015, 0, 0.088), (-0.034, 0, 0.08)]
 )
@@ -28,7 +28,7 @@ def about(axis: NDArray[Any], angle: float) -> F64:
 
 
 def shape_of(closed: float) -> F64:
-    """(21, 3): a right hand, open at 0, thumb and index together at 1."""
+    """Landmarks (21, 3) of a right hand: open at 0, thumb and index finger together at 1."""
     points = [np.zeros(3)]
     for finger, (base, bones) in enumerate(zip(BASES, BONES, strict=True)):
         if finger == 0:
@@ -46,7 +46,7 @@ def shape_of(closed: float) -> F64:
 
 
 def motion(n: int = 90, seed: int = 0, fps: float = 30) -> tuple[F64, F64]:
-    """Times (n,) and points (n, 21, 3) above a table: reaches, turns, closes, lifts, opens."""
+    """Times (n,) and points (n, 21, 3) of a hand above a table: reach, rotate, close, lift, open."""
     rng = np.random.default_rng(seed)
     phase = np.linspace(0, 1, n)
     a, b, c = rng.uniform(0.8, 1.2, 3)
@@ -64,7 +64,7 @@ def motion(n: int = 90, seed: int = 0, fps: float = 30) -> tuple[F64, F64]:
 def looking_at(
     place: NDArray[Any], target: NDArray[Any], size: tuple[int, int] = (480, 640), focal: float = 600.0
 ) -> Camera:
-    """A camera at a place that looks at a target, z of the world upwards in its image."""
+    """A camera at `place` that looks at `target`, with the world's z upwards in the image."""
     place, target = np.asarray(place, float), np.asarray(target, float)
     z = (target - place) / np.linalg.norm(target - place)
     x = np.cross(z, [0, 0, 1.0])
@@ -82,7 +82,7 @@ SIDE = looking_at([0.7, -0.25, 0.55], [0, 0, 0.12])
 def seen_by(
     camera: Camera, points: F64, noise_px: float = 0.0, shape_noise_m: float = 0.0, seed: int = 0
 ) -> Hand:
-    """What an estimator would find: pixels, and the shape about its mean in the camera's axes."""
+    """What an estimator would find: pixels, and the centred shape in the camera's axes."""
     rng = np.random.default_rng(seed)
     pixels = camera.project(points) + rng.normal(0, noise_px, (*points.shape[:2], 2))
     here = camera.seen_from(points)
@@ -91,6 +91,6 @@ def seen_by(
 
 
 def angle_deg(a: F64, b: F64) -> F64:
-    """(t,) between rotations (t, 3, 3)."""
+    """Angles (t,) between rotations (t, 3, 3)."""
     trace = np.einsum("tij,tij->t", a, b)
     return np.asarray(np.degrees(np.arccos(np.clip((trace - 1) / 2, -1, 1))))

@@ -1,4 +1,4 @@
-"""Calibration against views whose truth is known."""
+"""Camera calibration on views with known ground truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOARD = Board()
 
 
 def apart(a: F64, b: F64) -> tuple[float, float]:
-    """mm and degrees between poses (4, 4)."""
+    """The distance in mm and the angle in degrees between poses (4, 4)."""
     cosine = (np.trace(a[:3, :3].T @ b[:3, :3]) - 1) / 2
     return 1000 * float(np.linalg.norm(a[:3, 3] - b[:3, 3])), float(
         np.degrees(np.arccos(np.clip(cosine, -1, 1)))
@@ -42,7 +42,9 @@ def made() -> tuple[F64, Calibrated]:
     return truth, calibrate(views, SIZE)
 
 
-def test_a_camera_is_found_to_a_millimetre_and_a_third_of_a_degree(made: tuple[F64, Calibrated]) -> None:
+def test_calibration_is_accurate_to_a_millimetre_and_a_third_of_a_degree(
+    made: tuple[F64, Calibrated],
+) -> None:
     truth, found = made
     errors = np.array([apart(a, b) for a, b in zip(truth, found.boards, strict=True)])
     print("board in camera, mm and degrees, median and worst:", np.median(errors, axis=0), errors.max(axis=0))
@@ -63,9 +65,9 @@ def _pose(turn: F64, shift: F64) -> F64:
 
 
 @pytest.mark.parametrize("carries", ["board", "camera"])
-def test_hand_eye_by_the_moves_of_a_robot(made: tuple[F64, Calibrated], carries: str) -> None:
+def test_hand_eye_calibration_from_robot_poses(made: tuple[F64, Calibrated], carries: str) -> None:
     truth, found = made
-    wanted = _pose(about([1, 2, 0.5], 2.0), np.array([0.4, -0.3, 0.8]))  # of the camera
+    wanted = _pose(about([1, 2, 0.5], 2.0), np.array([0.4, -0.3, 0.8]))  # the camera's pose
     held = _pose(about([0, 1, 1], 0.4), np.array([0.02, 0.03, 0.1]))
     if carries == "board":  # tool = camera · board in camera · inverse of board in tool
         robot = np.stack([wanted @ pose @ np.linalg.inv(held) for pose in truth])
@@ -85,7 +87,7 @@ def test_hand_eye_by_the_moves_of_a_robot(made: tuple[F64, Calibrated], carries:
     assert error.value.code == "calibrate.robot"
 
 
-def test_few_flat_or_wrong_views_are_refused(made: tuple[F64, Calibrated]) -> None:
+def test_too_few_or_inconsistent_views_are_refused(made: tuple[F64, Calibrated]) -> None:
     _, found = made
     with pytest.raises(InputError, match="seen in 3 images"):
         calibrate(found.views[:3], SIZE)
@@ -96,7 +98,7 @@ def test_few_flat_or_wrong_views_are_refused(made: tuple[F64, Calibrated]) -> No
     assert error.value.code == "calibrate.error"
 
 
-def test_the_picture_shows_where_corners_are(made: tuple[F64, Calibrated]) -> None:
+def test_the_preview_image_marks_the_corners(made: tuple[F64, Calibrated]) -> None:
     _, found = made
     plain = view(0)
     image = drawn(plain, found.camera, found.views[0], found.boards[0])
@@ -104,13 +106,13 @@ def test_the_picture_shows_where_corners_are(made: tuple[F64, Calibrated]) -> No
     assert (image != plain).any(axis=2).sum() > 200
 
 
-def test_the_printed_board_is_the_board_in_true_size() -> None:
+def test_the_printed_board_has_its_true_size() -> None:
     text = BOARD.pdf().decode("latin-1")
     assert text.startswith("%PDF-1.4")
     assert f"startxref\n{text.index('xref')}" in text
     rectangles = re.findall(r"([\d.]+) ([\d.]+) ([\d.]+) ([\d.]+) re", text)
     assert len(rectangles) == len(BOARD.black())
-    # Drawn from the page, it is found as the board in millimetres of that page.
+    # The board drawn on the page is detected with its size in the page's units.
     scale = 4.0
     page = np.full(
         (round(PAGE[1] * POINTS_A_METRE * scale), round(PAGE[0] * POINTS_A_METRE * scale), 3), 255, np.uint8
@@ -123,7 +125,7 @@ def test_the_printed_board_is_the_board_in_true_size() -> None:
     steps = np.linalg.norm(metres - metres[0], axis=1) - np.linalg.norm(corners - corners[0], axis=1)
     assert np.abs(steps).max() < 0.0003
     assert (corners[:, 1] > 0).all()
-    assert np.corrcoef(corners[:, 1], pixels[:, 1])[0, 1] < -0.99  # y goes up the page
+    assert np.corrcoef(corners[:, 1], pixels[:, 1])[0, 1] < -0.99  # y points up on the page
     with pytest.raises(InputError, match="do not fit"):
         Board((10, 9)).pdf()
     with pytest.raises(InputError, match="3 squares"):

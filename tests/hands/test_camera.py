@@ -1,4 +1,4 @@
-"""Cameras: what they see, and where what they see is."""
+"""The camera model: projection, triangulation and calibration files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recap_hands.camera import Calibration, Camera, load_calibration, triangulat
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10_000), n_cameras=st.integers(2, 4))
-def test_cameras_that_see_points_find_them(seed: int, n_cameras: int) -> None:
+def test_triangulation_recovers_projected_points(seed: int, n_cameras: int) -> None:
     rng = np.random.default_rng(seed)
     cameras = [looking_at(rng.uniform((-1, -1, 0.3), (1, 1, 1.2)), [0, 0, 0.1]) for _ in range(n_cameras)]
     points = rng.uniform(-0.1, 0.1, (30, 3)) + np.array([0, 0, 0.1])
@@ -28,7 +28,7 @@ def test_cameras_that_see_points_find_them(seed: int, n_cameras: int) -> None:
         assert errors.max() < 1e-3
 
 
-def test_a_point_in_one_image_is_not_found_and_one_camera_more_than_two_helps() -> None:
+def test_a_point_seen_once_is_missing_and_a_third_camera_improves_accuracy() -> None:
     points = motion()[1][:, 8]
     third = looking_at([-0.6, -0.4, 0.6], [0, 0, 0.1])
     rng = np.random.default_rng(0)
@@ -44,7 +44,7 @@ def test_a_point_in_one_image_is_not_found_and_one_camera_more_than_two_helps() 
     assert np.isfinite(found[11]).all()
 
 
-def test_the_refined_point_is_no_worse_than_the_linear_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refined_triangulation_is_no_worse_than_linear(monkeypatch: pytest.MonkeyPatch) -> None:
     points = motion()[1][:, 4]
     rng = np.random.default_rng(1)
     near = looking_at([0.05, -0.3, 0.3], [0, 0, 0.15])
@@ -55,7 +55,7 @@ def test_the_refined_point_is_no_worse_than_the_linear_one(monkeypatch: pytest.M
     assert (refined <= linear + 1e-6).all()
 
 
-def test_rays_undo_the_lens_and_frames_are_inverse() -> None:
+def test_rays_invert_the_projection_and_to_world_inverts_seen_from() -> None:
     points = motion()[1].reshape(-1, 3)
     here = FRONT.seen_from(points)
     np.testing.assert_allclose(FRONT.rays(FRONT.project(points)), here[:, :2] / here[:, 2:], atol=1e-5)
@@ -64,7 +64,7 @@ def test_rays_undo_the_lens_and_frames_are_inverse() -> None:
     assert np.isnan(FRONT.project(behind)).all()
 
 
-def test_a_camera_fits_films_of_its_shape_only() -> None:
+def test_a_camera_scales_to_videos_of_its_aspect_ratio_only() -> None:
     half = FRONT.for_size(240, 320, "film")
     corner = FRONT.project(motion()[1][0]) + 0.5
     np.testing.assert_allclose(half.project(motion()[1][0]) + 0.5, corner / 2, atol=1e-6)
@@ -75,7 +75,7 @@ def test_a_camera_fits_films_of_its_shape_only() -> None:
         FRONT.for_size(720, 1280, "film.mp4")
 
 
-def test_a_calibration_is_a_readable_file(tmp_path: Path) -> None:
+def test_a_calibration_file_is_loaded_and_checked(tmp_path: Path) -> None:
     config.save_file(tmp_path / "calibration.yaml", Calibration({"front": FRONT}))
     assert load_calibration(tmp_path / "calibration.yaml").cameras["front"] == FRONT
     (tmp_path / "calibration.yaml").write_text("cameras: {}\n")

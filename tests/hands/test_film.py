@@ -1,4 +1,4 @@
-"""Films as people make them."""
+"""Reading videos of phones and webcams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recap.errors import InputError
 from recap_hands.film import film_frames, record_webcam
 
 
-def test_times_are_those_of_the_film_and_large_frames_are_made_smaller(tmp_path: Path) -> None:
+def test_frames_have_the_videos_timestamps_and_large_frames_are_reduced(tmp_path: Path) -> None:
     times = np.cumsum([0, 0.03, 0.05, 0.02, 0.04, 0.03])
     path = film(tmp_path / "a.mp4", times, (1080, 1920))
     got = list(film_frames(path))
@@ -23,7 +23,7 @@ def test_times_are_those_of_the_film_and_large_frames_are_made_smaller(tmp_path:
     assert next(iter(film_frames(tall)))[1].shape == (1280, 720, 3)
 
 
-def test_a_film_that_is_cut_off_or_none_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_or_missing_video_is_refused(tmp_path: Path) -> None:
     path = film(tmp_path / "a.mkv", np.arange(90) / 30)
     for broken, words in ((b"no film", "cannot be read"), (b"", "cannot be read")):
         (tmp_path / "b.mp4").write_bytes(broken)
@@ -35,11 +35,11 @@ def test_a_film_that_is_cut_off_or_none_is_refused(tmp_path: Path) -> None:
     assert len(list(film_frames(path))) == 90
 
 
-def test_a_film_that_ends_early_says_when(tmp_path: Path) -> None:
+def test_a_truncated_video_is_refused(tmp_path: Path) -> None:
     import av
 
     whole = film(tmp_path / "a.mp4", np.arange(150) / 30, (480, 640))
-    # The index comes first, as in a film for the web, so that what is there can be read.
+    # With the index first, as in web videos, the remaining part can be read.
     with (
         av.open(str(whole)) as source,
         av.open(str(tmp_path / "b.mp4"), "w", format="mp4", options={"movflags": "faststart"}) as out,
@@ -56,12 +56,12 @@ def test_a_film_that_ends_early_says_when(tmp_path: Path) -> None:
     assert error.value.code == "hands.film"
 
 
-def test_a_film_that_was_held_upright_is_turned_as_a_player_turns_it(tmp_path: Path) -> None:
+def test_the_rotation_in_a_videos_metadata_is_applied(tmp_path: Path) -> None:
     import struct
 
     path = film(tmp_path / "a.mp4", np.arange(20) / 30, (120, 160), corner=True)  # bright at the top left
     data = bytearray(path.read_bytes())
-    at = data.index(b"tkhd") + 4 + 40  # its matrix; a phone writes one of a quarter turn clockwise
+    at = data.index(b"tkhd") + 4 + 40  # the display matrix; a phone writes a quarter turn clockwise
     assert struct.unpack(">9i", data[at : at + 36])[0] == 0x10000
     data[at : at + 36] = struct.pack(">9i", 0, 0x10000, 0, -0x10000, 0, 0, 120 << 16, 0, 0x40000000)
     path.write_bytes(data)
@@ -72,9 +72,7 @@ def test_a_film_that_was_held_upright_is_turned_as_a_player_turns_it(tmp_path: P
     assert bright[:20, :20].mean() < 0.1
 
 
-def test_a_webcam_is_recorded_with_the_times_of_its_frames(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_webcam_recording_keeps_the_frame_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import cv2
 
     class Webcam:

@@ -1,4 +1,4 @@
-"""docs/how-to/teach-with-your-hands.md, followed on the film that is here; `make test-long` runs it."""
+"""The commands of docs/how-to/teach-with-your-hands.md on a stored video; `make test-long` runs it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/teach-with-your-hands.md"
 
 
-def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     for number in range(10):
-        write_png(tmp_path / f"views/{number}.jpg", view(number))  # a PNG by content, which OpenCV finds out
+        write_png(tmp_path / f"views/{number}.jpg", view(number))  # PNG content, which OpenCV recognises
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.S)
     commands = [line for block in blocks for line in block.splitlines() if line.startswith("recap ")]
     assert len(commands) == 6

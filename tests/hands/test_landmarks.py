@@ -1,4 +1,4 @@
-"""What estimators find: files of arrays, names of hands, times."""
+"""Landmarks of hands: files, left and right, timestamps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def two_hands(n: int = 60) -> Landmarks:
     return Landmarks(times, (480, 640), hands)
 
 
-def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_landmarks_file_loads_as_saved(tmp_path: Path) -> None:
     found = two_hands()
     save_landmarks(tmp_path / "landmarks.npz", found)
     again = load_landmarks(tmp_path / "landmarks.npz")
@@ -37,7 +37,7 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.times, found.times)
 
 
-def test_a_wrist_pose_with_a_shape_is_points(tmp_path: Path) -> None:
+def test_a_wrist_pose_with_a_shape_gives_points(tmp_path: Path) -> None:
     _, points = motion(6)
     wrist = np.tile(np.eye(4), (6, 1, 1))
     wrist[:, :3, 3] = points[:, 0]
@@ -64,7 +64,7 @@ def test_a_wrist_pose_with_a_shape_is_points(tmp_path: Path) -> None:
         ({"time_s": np.array([None, 1]), "size": [4, 4]}, "cannot be read"),
     ],
 )
-def test_another_layout_is_refused_in_one_line(tmp_path: Path, arrays: dict[str, object], words: str) -> None:
+def test_a_wrong_landmarks_file_is_an_error(tmp_path: Path, arrays: dict[str, object], words: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(DatasetError, match=words):
         load_landmarks(tmp_path / "a.npz")
@@ -73,22 +73,22 @@ def test_another_layout_is_refused_in_one_line(tmp_path: Path, arrays: dict[str,
         load_landmarks(tmp_path / "b.npz")
 
 
-def test_swaps_of_left_and_right_are_found_also_of_one_hand_alone() -> None:
+def test_swapped_hand_labels_are_corrected_also_for_a_single_hand() -> None:
     found = two_hands()
     left, right = found.hands["left"].pixels.copy(), found.hands["right"].pixels.copy()
     for frame in (7, 8, 30):
         left[frame], right[frame] = right[frame].copy(), left[frame].copy()
-    left[40], right[40] = right[40], np.nan  # only the right one was found, and called left
+    left[40], right[40] = right[40], np.nan  # only the right hand was found, labelled left
     fixed = without_swaps(replace(found, hands={"left": Hand(left), "right": Hand(right)}))
     assert fixed.n_swaps == 4
     np.testing.assert_array_equal(fixed.hands["right"].pixels, found.hands["right"].pixels)
     assert np.isnan(fixed.hands["left"].pixels[40]).all()
     assert without_swaps(found).n_swaps == 0
     mostly = replace(found, hands={"left": found.hands["right"], "right": found.hands["left"]})
-    assert without_swaps(mostly).n_swaps == 0  # names that most frames have are kept
+    assert without_swaps(mostly).n_swaps == 0  # labels of most frames are kept
 
 
-def test_one_hand_is_the_only_one_and_two_are_refused() -> None:
+def test_one_hand_merges_labels_of_a_single_hand_and_refuses_two() -> None:
     found = two_hands()
     with pytest.raises(InputError, match="two hands") as error:
         one_hand(found, "one")
@@ -96,7 +96,7 @@ def test_one_hand_is_the_only_one_and_two_are_refused() -> None:
     assert set(one_hand(found, "left").hands) == {"left"}
     right = found.hands["right"].pixels
     named = {"left": np.full_like(right, np.nan), "right": right.copy()}
-    named["left"][20:25], named["right"][20:25] = right[20:25], np.nan  # called left for a while
+    named["left"][20:25], named["right"][20:25] = right[20:25], np.nan  # labelled left for some frames
     alone = one_hand(replace(found, hands={side: Hand(p) for side, p in named.items()}), "one")
     assert set(alone.hands) == {"right"}
     np.testing.assert_array_equal(alone.hands["right"].pixels, right)
@@ -104,7 +104,7 @@ def test_one_hand_is_the_only_one_and_two_are_refused() -> None:
         one_hand(replace(found, hands={"left": Hand(np.full_like(right, np.nan))}), "left")
 
 
-def test_times_of_a_film_change_nothing_and_gaps_in_time_are_gaps() -> None:
+def test_resampling_landmarks_keeps_equal_times_and_gaps() -> None:
     times, points = motion(30)
     found = Landmarks(times, (480, 640), {"hand": seen_by(FRONT, points)})
     same = at_times(found, times).hands["hand"]
@@ -114,7 +114,7 @@ def test_times_of_a_film_change_nothing_and_gaps_in_time_are_gaps() -> None:
     kept = np.r_[0:10, 11, 20:30]
     lost = Landmarks(times[kept], (480, 640), {"hand": seen_by(FRONT, points[kept])})
     seen = at_times(lost, times).hands["hand"].seen
-    assert seen[:12].all()  # one lost frame is between two near ones
+    assert seen[:12].all()  # a single lost frame is interpolated
     assert not seen[12:20].any()
     assert seen[20:].all()
     assert not at_times(found, times + 5).hands["hand"].seen.any()

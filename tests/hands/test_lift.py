@@ -1,4 +1,4 @@
-"""From landmarks to a demonstration: clock, gaps, files, the robot's reach and speed."""
+"""From landmarks to a demonstration: timestamps, gaps, files, the robot's reach and speed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def found(n: int = 60, noise_px: float = 0.0) -> tuple[Landmarks, Landmarks]:
     times, points = motion(n)
     return (
         Landmarks(times, FRONT.size, {"right": seen_by(FRONT, points, noise_px)}),
-        Landmarks(times, SIDE.size, {"left": seen_by(SIDE, points, noise_px, seed=1)}),  # wrongly named
+        Landmarks(times, SIDE.size, {"left": seen_by(SIDE, points, noise_px, seed=1)}),  # wrong label
     )
 
 
@@ -42,7 +42,7 @@ def without(landmarks: Landmarks, frames: slice) -> Landmarks:
     return replace(landmarks, hands={side: replace(hand, pixels=pixels)})
 
 
-def test_two_films_are_one_demonstration_in_metres() -> None:
+def test_two_videos_give_one_demonstration_in_metres() -> None:
     lifted = lift(found(), [FRONT, SIDE], LiftSettings())
     truth = tool_path(motion(60)[1])
     hand = lifted.hands["right"]
@@ -54,7 +54,7 @@ def test_two_films_are_one_demonstration_in_metres() -> None:
     assert len(np.unique(free)) > 4
 
 
-def test_what_is_written_is_what_a_pool_takes(tmp_path: Path) -> None:
+def test_a_written_demonstration_passes_the_import_checks(tmp_path: Path) -> None:
     lifted = lift(found()[:1], [FRONT], LiftSettings())
     write_demonstration(
         tmp_path / "takes/0", lifted, "lift it", film(tmp_path / "a.mp4", lifted.times), FRONT
@@ -72,7 +72,7 @@ def test_what_is_written_is_what_a_pool_takes(tmp_path: Path) -> None:
         write_demonstration(tmp_path / "takes/0", lifted, "lift it", None)
 
 
-def test_a_gap_cuts_the_demonstration_and_nothing_is_made_up(tmp_path: Path) -> None:
+def test_a_gap_splits_the_demonstration_unless_it_is_bridged(tmp_path: Path) -> None:
     lifted = lift([without(found()[0], slice(20, 30))], [FRONT], LiftSettings())
     assert runs(lifted.seen) == [(0, 20), (30, 60)]
     assert np.isnan(poses_of(lifted)["xyz"][20:30]).all()
@@ -83,14 +83,14 @@ def test_a_gap_cuts_the_demonstration_and_nothing_is_made_up(tmp_path: Path) -> 
     assert (len(first), len(second)) == (20, 30)
     np.testing.assert_array_equal(second.actions[:-1], second.proprio[1:])
     brightness = [round(float(frame.mean())) for frame in second.images["video"]]
-    assert abs(brightness[0] - 70) <= 4  # frame 30 of the film
+    assert abs(brightness[0] - 70) <= 4  # frame 30 of the video
     bridged = lift([without(found()[0], slice(20, 30))], [FRONT], LiftSettings(bridge=0.5))
     assert bridged.seen.all()
     assert bridged.hands["right"].quality.bridged_frames == 10
     assert bridged.hands["right"].quality.coverage == pytest.approx(50 / 60)
 
 
-def test_a_film_of_changing_rate_gets_an_even_clock() -> None:
+def test_a_variable_frame_rate_is_resampled_to_even_timestamps() -> None:
     times, points = motion(60)
     uneven = times + 0.008 * np.sin(np.arange(60))
     uneven -= uneven[0]
@@ -120,7 +120,7 @@ def test_a_wrong_calibration_is_refused() -> None:
         lift([Landmarks(np.arange(3) / 30, FRONT.size, found()[0].hands)], [FRONT], LiftSettings())
 
 
-def test_a_tool_and_a_speed_are_carried_along(tmp_path: Path) -> None:
+def test_tool_transform_and_speed_are_applied(tmp_path: Path) -> None:
     plain = lift(found()[:1], [FRONT], LiftSettings())
     tool = (0.0, 0.0, 0.1, 0.0, 1.0, 0.0, 0.0)
     moved = lift(found()[:1], [FRONT], LiftSettings(tool=tool)).hands["right"].path
@@ -135,15 +135,15 @@ def test_a_tool_and_a_speed_are_carried_along(tmp_path: Path) -> None:
 
 
 def shown_by(robot: RobotSpec, positions: F64) -> Episode:
-    """A demonstration of the robot along positions."""
+    """A demonstration of the robot along the positions."""
     rows = np.zeros((len(positions), robot.body.size), np.float32)
     rows[:, :3] = positions
     times = np.arange(len(rows)) / 30
     return Episode("0", "0", "lift it", robot.name, 30.0, times, rows, rows)
 
 
-def test_the_limits_of_joints_say_how_much_too_fast_a_hand_is() -> None:
-    """A hand that goes where a robot's joints go at a known speed."""
+def test_relative_speed_follows_from_the_robots_joint_speed_limits() -> None:
+    """The hand moves along a path of robot joints at a known speed."""
     robot = replace(arm(), max_step={})
     space = joint_space(robot)
     assert space is not None
@@ -165,7 +165,7 @@ def test_the_limits_of_joints_say_how_much_too_fast_a_hand_is() -> None:
         )
 
 
-def test_a_robot_says_what_it_cannot_follow() -> None:
+def test_relative_speed_and_reach_follow_from_the_robots_description() -> None:
     lifted = lift(found()[:1], [FRONT], LiftSettings())
     features = arm_features("tool")
     quick = RobotSpec("arm", 10.0, features, max_step={"tool.position": 1.0})
@@ -180,7 +180,7 @@ def test_a_robot_says_what_it_cannot_follow() -> None:
         "the limits of 'tool.position'",
     )
     truth = lifted.hands["right"].path.position
-    # Its demonstrations count before its limits: the same path at half the rate.
+    # Demonstrations take precedence over limits: here the same path at half the rate.
     paired = replace(shown_by(quick, truth), fps=15.0)
     assert relative_speed(lifted, slow, [paired]) == (pytest.approx(2), "1 demonstrations of 'arm'")
     with pytest.raises(InputError, match="does not move"):
@@ -196,7 +196,7 @@ def test_a_robot_says_what_it_cannot_follow() -> None:
 
 
 @pytest.mark.parametrize("late", [-0.4, 0.013, 0.75])
-def test_films_that_do_not_begin_together_are_put_in_step(late: float) -> None:
+def test_videos_with_a_time_offset_are_synchronised(late: float) -> None:
     times, points = motion(120)
     later = np.stack(
         [np.interp(times - late, times, points[:, i, k]) for i in range(21) for k in range(3)], 1
@@ -212,7 +212,7 @@ def test_films_that_do_not_begin_together_are_put_in_step(late: float) -> None:
     assert np.median(off) < 0.004
 
 
-def test_all_hands_that_are_asked_for_must_be_seen_by_all_cameras() -> None:
+def test_all_requested_hands_must_be_seen_by_all_cameras() -> None:
     front, side = found()
     (hand,) = front.hands.values()
     nothing = replace(hand, pixels=np.full_like(hand.pixels, np.nan))
@@ -240,8 +240,8 @@ def test_all_hands_that_are_asked_for_must_be_seen_by_all_cameras() -> None:
         lift([front, side], [FRONT, SIDE], LiftSettings(), depth=[])
 
 
-def test_depth_of_a_film_of_changing_rate_is_that_of_the_nearest_frame() -> None:
-    """A depth image that is only right for its own frame: a hand that comes nearer."""
+def test_depth_is_taken_from_the_nearest_frame() -> None:
+    """The hand comes nearer, so each depth image is right only for its own frame."""
     times, points = motion(60)
     kept = np.delete(np.arange(60), np.arange(10, 50, 3))
     here = FRONT.seen_from(points[kept])
@@ -249,14 +249,14 @@ def test_depth_of_a_film_of_changing_rate_is_that_of_the_nearest_frame() -> None
     depth = [np.full(FRONT.size, float(hand[PALM, 2].mean())) for hand in here]
     lifted = lift(
         [film], [FRONT], LiftSettings(hand_size=0.11), depth=depth
-    )  # the size is wrong, the depth not
+    )  # the hand size is wrong, the depth is right
     path, truth = lifted.hands["right"].path, tool_path(points)
     off = np.linalg.norm(path.position - truth.position, axis=1)
     assert np.nanmax(off) < 0.04
     assert len(lifted.times) == 60
 
 
-def test_a_hand_at_rest_says_nothing_about_the_offset() -> None:
+def test_a_hand_at_rest_gives_a_zero_time_offset() -> None:
     points = np.tile(motion(60)[1][:1], (60, 1, 1))
     films = [
         Landmarks(np.arange(60) / 30, c.size, {"right": seen_by(c, points, 1.0, seed=i)})

@@ -1,4 +1,4 @@
-"""MediaPipe on a real film; `make test-long` installs it, and skips nothing."""
+"""MediaPipe on a real video; `make test-long` installs it and skips nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DATA = Path(__file__).parent / "data"
 FILM = DATA / "hand.mp4"
 
 
-def test_the_film_becomes_a_demonstration(tmp_path: Path) -> None:
+def test_a_real_video_becomes_a_demonstration(tmp_path: Path) -> None:
     words = [
         "lift",
         FILM,
@@ -58,9 +58,9 @@ def test_the_film_becomes_a_demonstration(tmp_path: Path) -> None:
     assert (tmp_path / "0/preview.mp4").stat().st_size > 100_000
 
 
-def test_hands_are_found_faster_than_the_film_runs() -> None:
-    """By the time of the CPU, which others that are busy do not lengthen."""
-    find_hands(some(5), 1, "lite")  # what is only done once
+def test_hand_detection_is_faster_than_real_time() -> None:
+    """Measured in CPU time, which other processes do not change."""
+    find_hands(some(5), 1, "lite")  # warm-up
     begun = time.process_time()
     find_hands(some(120), 1, "lite")
     took = (time.process_time() - begun) / 120
@@ -75,9 +75,9 @@ def some(n: int, change: object = None) -> Iterator[tuple[float, U8]]:
         yield now, image if change is None else change(image)  # type: ignore[operator]
 
 
-def test_two_hands_where_one_is_asked_for_are_refused_and_both_have_names() -> None:
+def test_two_hands_are_refused_for_one_and_labelled_left_and_right() -> None:
     def beside(image: U8) -> U8:
-        """The hand and its mirror image, which is of the other side."""
+        """The hand beside its mirror image, which is of the other side."""
         return np.ascontiguousarray(np.concatenate([image, image[:, ::-1]], axis=1))
 
     with pytest.raises(InputError) as error:
@@ -92,14 +92,14 @@ def test_two_hands_where_one_is_asked_for_are_refused_and_both_have_names() -> N
     assert set(one_hand(mirrored, "one").hands) == {"left"}
 
 
-def test_a_film_without_a_hand_is_refused() -> None:
+def test_a_video_without_a_hand_is_refused() -> None:
     with pytest.raises(InputError) as error:
         find_hands(some(10, np.zeros_like), 1)
     assert error.value.code == "hands.none"
 
 
-def test_what_is_wrong_is_the_only_line_that_is_said(tmp_path: Path) -> None:
-    """MediaPipe's own messages are kept from the terminal, whichever of its threads writes them."""
+def test_an_error_is_the_only_line_on_stderr(tmp_path: Path) -> None:
+    """MediaPipe's own messages from any thread are suppressed."""
     grey = film(tmp_path / "grey.mp4", np.arange(20) / 30, (180, 320))
     program = "from recap.cli import main; main()"
     words = ["lift", grey, "--camera", DATA / "calibration.yaml", "--task", "x", "--out", tmp_path / "out"]
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_the_only_line_that_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_turned_hand_is_found_where_it_is() -> None:
+def test_a_rotated_hand_is_found_at_the_right_place() -> None:
     (_, image), *_ = some(1)
     landmarker = Landmarker(1, follow=False)
     (upright,), (turned,) = landmarker(image), landmarker(np.ascontiguousarray(np.rot90(image, -1)))

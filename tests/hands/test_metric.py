@@ -1,4 +1,4 @@
-"""From pixels to metres, against truth: distributions over ten motions of 90 frames."""
+"""Landmarks in metres against ground truth, over several synthetic motions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recap_hands.tool import Event, palm_length, tool_path
 
 
 def errors(found: Points, points: F64) -> tuple[F64, F64, F64]:
-    """mm, degrees and mm of opening."""
+    """Errors of position in mm, of rotation in degrees and of opening in mm."""
     ours, truth = tool_path(found.points), tool_path(points)
     return (
         1000 * np.linalg.norm(ours.position - truth.position, axis=1),
@@ -26,7 +26,7 @@ def errors(found: Points, points: F64) -> tuple[F64, F64, F64]:
     )
 
 
-def test_two_cameras_with_two_pixels_of_noise_are_within_five_millimetres_and_degrees() -> None:
+def test_two_cameras_with_two_pixels_of_noise_are_accurate_to_5_mm_and_5_degrees() -> None:
     rows = []
     for seed in range(10):
         _, points = motion(seed=seed)
@@ -38,7 +38,7 @@ def test_two_cameras_with_two_pixels_of_noise_are_within_five_millimetres_and_de
     assert opening <= 5
 
 
-def test_one_camera_is_as_good_as_the_shape_that_it_is_given() -> None:
+def test_one_camera_is_as_accurate_as_the_given_hand_shape() -> None:
     _, points = motion()
     exact = errors(from_one_camera(FRONT, seen_by(FRONT, points)), points)
     assert np.max(exact) < 0.01
@@ -47,12 +47,12 @@ def test_one_camera_is_as_good_as_the_shape_that_it_is_given() -> None:
         _, points = motion(seed=seed)
         rows.append(errors(from_one_camera(FRONT, seen_by(FRONT, points, 2.0, 0.005, seed)), points))
     mm, degrees = (np.median([row[i] for row in rows]) for i in (0, 1))
-    assert 10 < mm < 30  # what one camera cannot know is mostly how far away the hand is
+    assert 10 < mm < 30  # with one camera the error is mostly in depth
     assert degrees < 10
 
 
 @pytest.mark.parametrize("wrong", [0.9, 1.1])
-def test_a_wrong_hand_size_is_a_wrong_distance_and_depth_settles_it(wrong: float) -> None:
+def test_a_wrong_hand_size_scales_the_distance_and_depth_images_correct_it(wrong: float) -> None:
     _, points = motion(20)
     hand = seen_by(FRONT, points)
     size = float(palm_length(points)[0])
@@ -68,10 +68,10 @@ def test_a_wrong_hand_size_is_a_wrong_distance_and_depth_settles_it(wrong: float
     settled = from_one_camera(FRONT, hand, size * wrong, depth)
     assert np.nanmedian(errors(settled, points)[0]) < 3
     nothing = from_one_camera(FRONT, hand, None, [np.zeros((480, 640))] * 20)
-    assert np.isnan(nothing.points).all()  # a gap, not a guess
+    assert np.isnan(nothing.points).all()  # missing, not guessed
 
 
-def test_points_in_metres_are_moved_to_the_world_and_pixels_alone_need_a_second_camera() -> None:
+def test_metric_points_are_moved_to_the_world_and_bare_pixels_need_two_cameras() -> None:
     _, points = motion(5)
     given = Hand(FRONT.project(points), points=FRONT.seen_from(points))
     found = from_one_camera(FRONT, given)
@@ -81,7 +81,7 @@ def test_points_in_metres_are_moved_to_the_world_and_pixels_alone_need_a_second_
         from_one_camera(FRONT, Hand(FRONT.project(points)))
 
 
-def test_cameras_that_do_not_agree_see_nothing() -> None:
+def test_points_on_which_cameras_disagree_are_missing() -> None:
     _, points = motion(20)
     hands = [seen_by(FRONT, points), seen_by(SIDE, points)]
     off = hands[1].pixels.copy()
@@ -91,14 +91,14 @@ def test_cameras_that_do_not_agree_see_nothing() -> None:
     assert np.isfinite(found.points[4]).all()
 
 
-def test_jitter_is_that_of_independent_noise() -> None:
+def test_jitter_measures_independent_noise() -> None:
     rng = np.random.default_rng(0)
     path = np.cumsum(np.full((2000, 3), 0.004), axis=0) + rng.normal(0, 0.003, (2000, 3))
     assert jitter(path, np.ones(2000, bool)) == pytest.approx(0.003 * np.sqrt(3), rel=0.1)
     assert np.isnan(jitter(path[:2], np.ones(2, bool)))
 
 
-def test_a_poor_film_is_refused_with_its_reason() -> None:
+def test_a_video_of_poor_quality_is_refused_with_the_reason() -> None:
     times, points = motion()
     none, error = np.zeros(90, bool), np.full(90, 1.0)
     good = measure(times, points, tool_path(points), none, error, [Event(35, "grasp")], 0)

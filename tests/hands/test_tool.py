@@ -1,4 +1,4 @@
-"""The tool of a hand: laws of its pose, its opening, its gaps and its grasps."""
+"""The tool pose of a hand: pose, opening, gaps and grasps."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from recap_hands.tool import bridged, gaps, grip_events, openness, palm_length, 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), angle=st.floats(-3, 3), scale=st.floats(0.5, 2))
-def test_a_hand_that_is_moved_and_turned_moves_and_turns_its_tool(
-    seed: int, angle: float, scale: float
-) -> None:
+def test_the_tool_pose_moves_rotates_and_scales_with_the_hand(seed: int, angle: float, scale: float) -> None:
     rng = np.random.default_rng(seed)
     points = motion(20, seed)[1]
     turn, shift = about(rng.normal(size=3), angle), rng.normal(size=3)
@@ -26,7 +24,7 @@ def test_a_hand_that_is_moved_and_turned_moves_and_turns_its_tool(
     np.testing.assert_allclose(after.opening, scale * before.opening, atol=1e-9)
 
 
-def test_axes_are_a_rotation_ahead_and_across() -> None:
+def test_the_tools_axes_are_a_rotation_along_and_across_the_hand() -> None:
     path = tool_path(np.stack([shape_of(0.0), shape_of(0.1)]))
     square = path.rotation @ np.swapaxes(path.rotation, 1, 2)
     np.testing.assert_allclose(square, np.tile(np.eye(3), (2, 1, 1)), atol=1e-9)
@@ -37,7 +35,7 @@ def test_axes_are_a_rotation_ahead_and_across() -> None:
     np.testing.assert_allclose(np.cross(y, z), x)
 
 
-def test_the_axes_do_not_turn_when_the_fingers_meet() -> None:
+def test_closing_the_fingers_does_not_rotate_the_tool() -> None:
     closed = np.linspace(0, 1, 30)
     path = tool_path(np.stack([shape_of(value) for value in closed]))
     assert angle_deg(path.rotation, np.tile(path.rotation[:1], (30, 1, 1))).max() < 1e-3
@@ -54,7 +52,7 @@ def test_a_tool_transform_is_fixed_in_the_hand() -> None:
     np.testing.assert_allclose(moved.rotation, plain.rotation @ turn)
 
 
-def test_a_hand_that_keeps_its_fingers_still_has_no_grasp_and_the_usual_range() -> None:
+def test_a_hand_with_still_fingers_has_no_grasp_and_the_default_range() -> None:
     points = np.stack([shape_of(0.2) + np.array([0.01 * i, 0, 0]) for i in range(30)])
     path = tool_path(points)
     assert not path.moves
@@ -63,7 +61,7 @@ def test_a_hand_that_keeps_its_fingers_still_has_no_grasp_and_the_usual_range() 
     assert tool_path(points, opening_range=(0.0, 0.2)).range_m == (0.0, 0.2)
 
 
-def test_gaps_stay_gaps_unless_bridging_is_asked_for() -> None:
+def test_gaps_stay_missing_unless_bridged() -> None:
     times, points = motion(60)
     points[10:12] = np.nan
     points[30:45, 8] = np.nan
@@ -76,7 +74,7 @@ def test_gaps_stay_gaps_unless_bridging_is_asked_for() -> None:
     expected = points[9] + (points[12] - points[9]) / 3
     np.testing.assert_allclose(filled[10], expected)
     assert np.isnan(filled[30:45, 8]).all()
-    points[:5] = np.nan  # before the first and after the last frame there is nothing to bridge to
+    points[:5] = np.nan  # a gap at the beginning cannot be bridged
     assert not bridged(points, times, 10.0)[1][:5].any()
 
 
@@ -92,7 +90,7 @@ def test_grasps_and_releases_alternate_in_time(values: list[float]) -> None:
         assert set(np.unique(grip[np.isfinite(grip)])) <= {0.0, 1.0}
 
 
-def test_a_grasp_is_at_the_end_of_closing_and_a_release_at_the_begin_of_opening() -> None:
+def test_a_grasp_is_at_the_end_of_closing_and_a_release_at_the_start_of_opening() -> None:
     share = np.concatenate(
         [np.ones(10), np.linspace(1, 0, 11), np.zeros(10), np.linspace(0, 1, 11), np.ones(5)]
     )
@@ -108,5 +106,5 @@ def test_a_grasp_is_at_the_end_of_closing_and_a_release_at_the_begin_of_opening(
     assert grip[32:].min() == 1
 
 
-def test_the_palm_is_of_one_length() -> None:
+def test_the_palm_length_is_constant() -> None:
     assert np.ptp(palm_length(motion()[1])) < 1e-9

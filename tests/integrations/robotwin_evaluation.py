@@ -1,4 +1,4 @@
-"""What RoboTwin's script/eval_policy.py does with a policy, on our own task: run as a script by a test."""
+"""RoboTwin's script/eval_policy.py re-created on a task of ours; a test runs it as a script."""
 
 import argparse
 import importlib

@@ -1,4 +1,4 @@
-"""A task of our MuJoCo suite behind the interface of RoboTwin's tasks."""
+"""A task of our MuJoCo suite with the interface of RoboTwin's tasks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from recap.geometry3 import decode_arms, encode_arms
 from recap.types import F64
 from recap_worlds.dualarm.env import DualArmEnv
 
-N_STEPS = 4  # control steps in which a target may be reached
+N_STEPS = 4  # control steps in which a target can be reached
 REACHED_M = 0.004
 
 
 class SuiteTask:
-    """Goes to a tool pose until it is there, as RoboTwin's planner does; objects are actors with a pose."""
+    """Moves until a tool pose is reached, as RoboTwin's planner does; objects are actors with a pose."""
 
     def __init__(self, task: str, embodiment: str, step_lim: int) -> None:
         self.env = DualArmEnv(task, embodiment, image_size=0)

@@ -1,4 +1,4 @@
-"""A task with the interface of RoboTwin's: tools go where they are told, as quickly as they can."""
+"""A task with RoboTwin's interface: the tools move to their targets at limited speed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from arms import picture
 
 from recap.types import F64
 
-N_SUBSTEPS = 15  # physics steps of an action, at most
-SPEED, TURN, GRIP = 0.01, 0.1, 0.2  # metres, radians and share of the opening that a physics step can do
+N_SUBSTEPS = 15  # most physics steps in an action
+SPEED, TURN, GRIP = 0.01, 0.1, 0.2  # metres, radians and share of the opening in a physics step
 
 
 @dataclass
 class Pose:
-    """As SAPIEN has it."""
+    """The interface of SAPIEN's Pose."""
 
     p: F64
     q: F64  # w first
@@ -32,10 +32,10 @@ class Actor:
 
 
 class Task:
-    """Success is both tools at their goals, closed as asked; a left tool that closes takes the pot along."""
+    """Success: both tools at their goals with the asked opening. The closed left tool carries the pot."""
 
     def __init__(self, goals: Mapping[str, F64], step_lim: int = 400, *, endpose: bool = True) -> None:
-        self.goals = goals  # instruction -> (16,) where the tools are to end
+        self.goals = goals  # instruction -> (16,) goal of both tools
         self.step_lim = step_lim
         self.endpose = endpose
         self.instruction = ""
@@ -43,7 +43,7 @@ class Task:
         self.visited: list[F64] = []
 
     def setup_demo(self, start: F64, seed: int = 0) -> None:
-        """A new episode; the tools begin within 2 cm of `start` (16,)."""
+        """Starts an episode with the tools within 2 cm of `start` (16,)."""
         self.take_action_cnt, self.eval_success = 0, False
         self.now = np.array(start, np.float64)
         rng = np.random.default_rng(seed)
@@ -59,7 +59,7 @@ class Task:
         return self.instruction
 
     def get_obs(self) -> dict[str, Any]:
-        """Lists and floats where RoboTwin has lists and floats."""
+        """An observation with lists and floats, as RoboTwin's."""
         endpose = {
             "left_endpose": self.now[:7].tolist(),
             "left_gripper": float(self.now[7]),
@@ -76,7 +76,7 @@ class Task:
         }
 
     def take_action(self, action: F64, action_type: str = "qpos") -> None:
-        """Go there, as far as one action goes; nothing once it is over."""
+        """Moves towards the target as far as one action reaches; does nothing after the end."""
         if self.take_action_cnt == self.step_lim or self.eval_success:
             return
         assert action_type == "ee"
@@ -105,7 +105,7 @@ class Task:
             self.pot.pose = Pose(self.now[place].copy(), self.now[turn].copy())
 
     def check_success(self) -> bool:
-        """Both tools within a centimetre, and as open as they should be."""
+        """True if both tools are within a centimetre of their goals, with the asked opening."""
         goal = self.goals[self.instruction]
         near = [np.linalg.norm(self.now[i : i + 3] - goal[i : i + 3]) < 0.01 for i in (0, 8)]
         return all(near) and bool(np.abs(self.now[[7, 15]] - goal[[7, 15]]).max() < 0.1)
@@ -114,7 +114,7 @@ class Task:
 def evaluate(
     task: Task, module: Any, model: Any, instruction: str, start: F64, seed: int = 0
 ) -> tuple[bool, int]:
-    """One episode as RoboTwin's evaluation runs it: whether it succeeded, and how often `eval` was called."""
+    """Runs one episode as RoboTwin's evaluation does; returns success and the number of `eval` calls."""
     run: Callable[..., None] = module.eval
     task.setup_demo(start, seed)
     task.set_instruction(instruction)

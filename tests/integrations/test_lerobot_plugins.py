@@ -1,4 +1,4 @@
-"""What LeRobot expects of its plugins, and what they send; the last test runs LeRobot itself."""
+"""The LeRobot plugins: registration, messages and actions; the last tests run LeRobot itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VENV = Path(PYTHON).parents[1] if PYTHON else ROOT / ".lerobot-venv"
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, dict[str, type]]]:
     yield fake_lerobot.install_plugin_api(monkeypatch)
     for name in [name for name in sys.modules if name.startswith(tuple(PLUGINS))]:
-        del sys.modules[name]  # they hold on to the fake
+        del sys.modules[name]  # they keep references to the fake modules
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,14 @@ def server() -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(("package", "prefix"), PLUGINS.items())
-def test_a_distribution_has_the_name_that_lerobot_looks_for(package: str, prefix: str) -> None:
+def test_each_distribution_has_the_name_that_lerobot_looks_for(package: str, prefix: str) -> None:
     project = tomllib.loads((ROOT / "integrations" / package / "pyproject.toml").read_text("utf-8"))
-    assert project["project"]["name"] == package, "LeRobot imports the distribution's name as it is written"
+    assert project["project"]["name"] == package, "LeRobot imports the distribution by this exact name"
     assert package.startswith(prefix)
     assert project["tool"]["hatch"]["build"]["targets"]["wheel"]["sources"] == {"": package}
 
 
-def test_the_policy_is_found_by_lerobots_names(registered: dict[str, dict[str, type]]) -> None:
+def test_the_policy_registers_under_lerobots_naming_scheme(registered: dict[str, dict[str, type]]) -> None:
     importlib.import_module("lerobot_policy_recap")
     config = registered["policy"]["recap"]
     assert config.__name__ == "RecapConfig"
@@ -58,14 +58,14 @@ def test_the_policy_is_found_by_lerobots_names(registered: dict[str, dict[str, t
     assert (policy.config_class, policy.name) == (config, "recap")
 
 
-def test_the_robot_is_found_by_lerobots_names(registered: dict[str, dict[str, type]]) -> None:
+def test_the_robot_registers_under_lerobots_naming_scheme(registered: dict[str, dict[str, type]]) -> None:
     package = importlib.import_module("lerobot_robot_recap_sim")
     config = registered["robot"]["recap_sim"]
     assert getattr(package, config.__name__.removesuffix("Config")).config_class is config
-    assert not hasattr(config, "cameras"), "LeRobot would take it for configs of cameras"
+    assert not hasattr(config, "cameras"), "LeRobot would read it as camera configs"
 
 
-def test_nothing_is_normalised_on_lerobots_side(registered: dict[str, dict[str, type]]) -> None:
+def test_the_lerobot_processors_do_not_normalise(registered: dict[str, dict[str, type]]) -> None:
     module = importlib.import_module("lerobot_policy_recap.processor_recap")
     config = registered["policy"]["recap"]
     before, after = module.make_recap_pre_post_processors(config())
@@ -74,7 +74,7 @@ def test_nothing_is_normalised_on_lerobots_side(registered: dict[str, dict[str, 
 
 
 def batch(n: int, image: str = "observation.image") -> dict[str, Any]:
-    """What LeRobot gives a policy: floats of 0 to 1 with channels first, and text."""
+    """A batch as LeRobot gives it to a policy: images as floats from 0 to 1, channels first, and tasks."""
     import torch
 
     state = torch.arange(2.0 * n).reshape(n, 2) + 100
@@ -86,7 +86,7 @@ def policy_for(server: Served, **config: Any) -> Any:
     return module.RecapPolicy(module.RecapConfig(url=server.ws, **config))
 
 
-def test_a_batch_becomes_a_message_an_environment(
+def test_a_batch_becomes_one_message_per_environment(
     server: Served, registered: dict[str, dict[str, type]]
 ) -> None:
     policy = policy_for(server)
@@ -103,7 +103,7 @@ def test_a_batch_becomes_a_message_an_environment(
     policy.remote.close()
 
 
-def test_actions_come_a_chunk_at_a_time_and_a_reset_begins_anew(
+def test_select_action_requests_chunks_and_reset_starts_a_new_episode(
     server: Served, registered: dict[str, dict[str, type]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = policy_for(server, n_action_steps=4)
@@ -125,7 +125,7 @@ def test_actions_come_a_chunk_at_a_time_and_a_reset_begins_anew(
     policy.remote.close()
 
 
-def test_where_the_server_gates_each_environment_waits_for_its_own_robot(
+def test_with_the_servers_gate_each_environment_waits_for_its_own_state(
     registered: dict[str, dict[str, type]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
@@ -141,13 +141,15 @@ def test_where_the_server_gates_each_environment_waits_for_its_own_robot(
     given["observation.state"] *= 0
     for _ in range(6):
         taken.append([float(action[0]) for action in policy.select_action(given)])
-        given["observation.state"][0] = torch.full((2,), taken[-1][0] - 3)  # the other never moves
+        given["observation.state"][0] = torch.full(
+            (2,), taken[-1][0] - 3
+        )  # the second environment never moves
     assert taken == [[100, 100], [200, 100], [300, 100], [100, 100], [200, 100], [300, 100]]
-    assert executed == [None, [3, 1]], "who has come to the end of its chunk is planned for, with all others"
+    assert executed == [None, [3, 1]], "when one chunk ends, chunks for all environments are requested"
     policy.remote.close()
 
 
-def test_what_does_not_fit_the_server_is_named(
+def test_a_mismatch_with_the_server_is_an_error(
     server: Served, registered: dict[str, dict[str, type]]
 ) -> None:
     import torch
@@ -166,7 +168,7 @@ def test_what_does_not_fit_the_server_is_named(
 
 
 class Line:
-    """An environment: go to 3."""
+    """An environment whose goal is to reach 3."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.at, self.options = float(seed or 0), options
@@ -188,9 +190,7 @@ def make_line() -> Line:
     return Line()
 
 
-def test_an_environment_is_a_robot_of_motors_and_cameras(
-    registered: dict[str, dict[str, type]], tmp_path: Path
-) -> None:
+def test_a_gym_environment_is_a_lerobot_robot(registered: dict[str, dict[str, type]], tmp_path: Path) -> None:
     package = importlib.import_module("lerobot_robot_recap_sim")
     config = package.RecapSimConfig(
         env=f"{__name__}:make_line",
@@ -212,7 +212,7 @@ def test_an_environment_is_a_robot_of_motors_and_cameras(
     robot.send_action({"x.pos": 3.0})
     assert robot.done
     robot.send_action({"x.pos": 9.0})
-    assert robot.get_observation()["x.pos"] == 3, "an action after the end changes nothing"
+    assert robot.get_observation()["x.pos"] == 3, "actions after the end are ignored"
     robot.disconnect()
     line = json.loads((tmp_path / "out" / "report.jsonl").read_text("utf-8"))
     assert (line["seed"], line["steps"], line["is_success"], line["near"]) == (5, 2, 1.0, 1.0)
@@ -240,7 +240,7 @@ needs_lerobot = pytest.mark.skipif(
 
 @pytest.mark.long
 @needs_lerobot
-def test_lerobots_own_so101_is_matched_by_order_and_in_degrees() -> None:
+def test_lerobots_so101_motors_are_matched_in_order_and_degrees() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "client")}
     command = [VENV / "bin" / "python", "-c", SO101]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -253,7 +253,7 @@ def test_lerobots_own_so101_is_matched_by_order_and_in_degrees() -> None:
 
 @pytest.mark.long
 @needs_lerobot
-def test_lerobot_itself_evaluates_and_rolls_out_a_served_policy(tmp_path: Path) -> None:
+def test_lerobot_evaluates_and_rolls_out_a_served_policy(tmp_path: Path) -> None:
     out, script = tmp_path / "run", ROOT / "research" / "scripts" / "lerobot_run.py"
     words = ["--venv", str(VENV), "--out", str(out), "--policy", "pusht-small"]
     words += ["--episodes", "2", "--batch", "2", "--rollouts", "1"]

@@ -1,4 +1,4 @@
-"""transformers' π0-type network: its sizes, its words, and weights that fit or are refused."""
+"""The π0-type network of transformers: sizes, tokens, and loading of published weights."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def network_of(seed: int, **changes: Any) -> nn.Module:
     return build_pi0(replace(PI0_DEBUG, **changes), 16, 8)
 
 
-def test_the_published_size_and_ours() -> None:
+def test_pi0_base_has_the_published_shapes_and_pi0_tiny_is_small() -> None:
     with torch.device("meta"):
         stock = transformers.PI0ForConditionalGeneration(transformers.PI0Config(chunk_size=8))
         base, tiny = build_pi0(PI0_BASE, 224, 8), build_pi0(PI0_TINY, 64, 8)
@@ -42,22 +42,22 @@ def test_the_published_size_and_ours() -> None:
     assert 3e6 < sum(p.numel() for p in tiny.parameters()) < 5e6
 
 
-# --- words ---
+# --- tokens ---
 
 
-def test_words_are_hashed_into_ids() -> None:
+def test_words_are_hashed_into_token_ids() -> None:
     one, same, other = hashed_ids(["Push the block", "push the BLOCK", "push the disc"], PI0_DEBUG)
     assert one.tolist()[4:] == [NO_WORD] * 4
     assert torch.equal(one, same)
     assert (one != other).tolist() == [False, False, False, True, False, False, False, False]
     assert one.max() < PI0_DEBUG.n_words
-    assert (one[1:4] > BEGIN).all(), "a word is never one of the network's marks"
+    assert (one[1:4] > BEGIN).all(), "no word gets the id of a special token"
     long = hashed_ids(["on " * 40, ""], PI0_DEBUG)
-    assert long.shape == (2, 8), "a long instruction is cut"
-    assert long[1].tolist() == [BEGIN] + [NO_WORD] * 7, "an empty one still begins"
+    assert long.shape == (2, 8), "a long instruction is truncated"
+    assert long[1].tolist() == [BEGIN] + [NO_WORD] * 7, "an empty instruction still has the begin token"
 
 
-def test_a_published_tokenizer_says_begin_text_and_end_of_line(tmp_path: Path) -> None:
+def test_a_published_tokenizer_gives_begin_text_and_newline(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = {"<unk>": 0, "<bos>": 1, "push": 2, "block": 3, "disc": 4, "\n": 5}
@@ -79,7 +79,7 @@ def test_a_published_tokenizer_says_begin_text_and_end_of_line(tmp_path: Path) -
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """As transformers saves its network: under the names that were published."""
+    """Weights as transformers saves them, under the published names."""
     network: Any = network_of(7)
     network.save_pretrained(tmp_path / "published")
     return tmp_path / "published"
@@ -94,16 +94,18 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
     return damage
 
 
-def test_published_weights_are_loaded_whatever_they_are_called(published: Path) -> None:
+def test_weights_under_the_published_names_are_loaded(published: Path) -> None:
     names = set(load_file(published / "model.safetensors"))
-    assert {EXPERT, "action_in_proj.weight", "state_proj.bias"} <= names, "these are not names of modules"
+    assert {EXPERT, "action_in_proj.weight", "state_proj.bias"} <= names, (
+        "the published names are not our module names"
+    )
     ours, theirs = network_of(0), network_of(7).state_dict()
     load_pretrained_pi0(ours, str(published))
     assert all(torch.equal(value, theirs[key]) for key, value in ours.state_dict().items())
 
 
-def test_a_folder_of_lerobot_is_loaded_too(published: Path) -> None:
-    """Each name after `model.`, the vision tower's as before transformers 5, and a config.json of its own."""
+def test_weights_in_lerobots_format_are_loaded(published: Path) -> None:
+    """Names with the prefix `model.`, vision tower names of transformers 4, and LeRobot's config.json."""
     weights = load_file(published / "model.safetensors")
     theirs = {
         f"model.{k.replace('vision_tower.', 'vision_tower.vision_model.')}": v for k, v in weights.items()
@@ -126,7 +128,7 @@ def test_a_folder_of_lerobot_is_loaded_too(published: Path) -> None:
         (lambda p: (p / "config.json").write_text("{torn"), "cannot be read"),
     ],
 )
-def test_weights_that_do_not_fit_are_one_line(
+def test_weights_that_do_not_fit_are_a_one_line_error(
     damage: Callable[[Path], None], words: str, published: Path
 ) -> None:
     network = network_of(0)
@@ -138,7 +140,7 @@ def test_weights_that_do_not_fit_are_one_line(
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
 
 
-def test_another_network_is_refused_though_its_weights_would_fit(published: Path) -> None:
+def test_a_different_architecture_is_refused_even_if_its_shapes_fit(published: Path) -> None:
     with pytest.raises(DatasetError, match=r"with text.num_attention_heads 2, the policy's has 1"):
         load_pretrained_pi0(network_of(0, num_attention_heads=1, attention_head_dim=64), str(published))
     with pytest.raises(DatasetError, match=r"with vision.num_hidden_layers 1, the policy's has 2"):

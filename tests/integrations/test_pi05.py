@@ -1,4 +1,4 @@
-"""π0.5: the time step in the action expert's norms, the state in words, weights under the published names."""
+"""π0.5: the time step in the action expert's norms, the state as tokens, and published weights."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ def config_of(**changes: Any) -> PolicyConfig:
 
 
 def model_of(seed: int = 0) -> Pi05ActionModel:
-    """With gates open: a fresh one's are shut, and its layers say nothing."""
+    """A model with random gate weights: the gates of a new one are zero, so its layers have no effect."""
     torch.manual_seed(seed)
     model = config_of().network.model()(config_of()).eval()
     assert isinstance(model, Pi05ActionModel)
@@ -55,7 +55,7 @@ def velocity(model: Pi05ActionModel, batch: Batch, level: float, noise: dict[str
 
 
 def published(model: Pi05ActionModel) -> dict[str, Tensor]:
-    """As openpi saves it: its names, words twice, and a head of the expert that nobody reads."""
+    """Weights as openpi saves them: its names, the embedding as lm_head, and an unused expert head."""
     names = {"model.vlm.vision_tower.": "paligemma_with_expert.paligemma.model.vision_tower.vision_model."}
     names |= {"model.vlm.": "paligemma_with_expert.paligemma.model."}
     names |= {"model.dit.": "paligemma_with_expert.gemma_expert.model."}
@@ -69,7 +69,7 @@ def published(model: Pi05ActionModel) -> dict[str, Tensor]:
     return found
 
 
-def test_the_time_step_reaches_the_actions_through_the_norms_alone() -> None:
+def test_the_time_step_affects_the_actions_only_through_the_norms() -> None:
     model = model_of()
     batch, noise = batch_of(model), model.draw_noise(2, torch.Generator().manual_seed(1), torch.device("cpu"))
     assert not torch.allclose(velocity(model, batch, 0.2, noise), velocity(model, batch, 0.8, noise))
@@ -79,7 +79,7 @@ def test_the_time_step_reaches_the_actions_through_the_norms_alone() -> None:
     assert torch.allclose(velocity(model, batch, 0.2, noise), velocity(model, batch, 0.8, noise))
 
 
-def test_a_fresh_network_s_gates_are_shut() -> None:
+def test_a_new_networks_gates_are_zero() -> None:
     torch.manual_seed(0)
     network = Pi05(SIZES, 16, 8)
     layer: Any = network.model.dit.layers[0]
@@ -89,7 +89,7 @@ def test_a_fresh_network_s_gates_are_shut() -> None:
     assert not gate.any()
 
 
-def test_every_action_sees_every_other() -> None:
+def test_every_action_attends_to_every_other() -> None:
     model = model_of()
     batch, noise = batch_of(model, 1), model.draw_noise(1, None, torch.device("cpu"))
     before = velocity(model, batch, 0.5, noise)
@@ -98,14 +98,16 @@ def test_every_action_sees_every_other() -> None:
     assert not torch.allclose(velocity(model, batch, 0.5, last)[:, :2], before[:, :2])
 
 
-def test_the_state_is_words_after_the_instruction() -> None:
+def test_the_state_becomes_tokens_after_the_instruction() -> None:
     assert state_bins(torch.tensor([-9.0, -7 / 3, 0.0, 7 / 3, 9.0])).tolist() == [0, 0, 128, 255, 255]
     model = model_of()
     batch = batch_of(model)
     words, width = model.words(batch), model.layout["proprio"].width
-    assert words.shape == (2, 8 + width + 1), "instruction, a number each, and what calls for actions"
+    assert words.shape == (2, 8 + width + 1), (
+        "the instruction, a token per state number, and the action prompt"
+    )
     assert torch.equal(words[:, :8], batch.text)
-    assert (words[1, 2:8] == NO_WORD).all(), "what is absent between is never looked at"
+    assert (words[1, 2:8] == NO_WORD).all(), "padding between them is masked"
     other = batch_of(model)
     other.values["proprio"][0, 0] += 1.0
     changed = (model.words(other) != words).nonzero().tolist()
@@ -117,7 +119,7 @@ def test_the_state_is_words_after_the_instruction() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "model."])
-def test_weights_under_the_published_names_are_loaded_whole(prefix: str, tmp_path: Path) -> None:
+def test_weights_under_the_published_names_are_loaded_completely(prefix: str, tmp_path: Path) -> None:
     theirs = model_of(7)
     save_file({prefix + k: v for k, v in published(theirs).items()}, tmp_path / "model.safetensors")
     assert prefix + NORM in load_file(tmp_path / "model.safetensors")
@@ -127,7 +129,7 @@ def test_weights_under_the_published_names_are_loaded_whole(prefix: str, tmp_pat
     assert all(torch.equal(value, wanted[key]) for key, value in ours.network.state_dict().items())
 
 
-def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_an_error_with_the_name(tmp_path: Path) -> None:
     model = model_of()
     weights = published(model)
     for changed, words in (
@@ -141,7 +143,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert set(published_names(weights, NAMES)) == set(model.network.state_dict())
 
 
-def test_a_policy_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
+def test_a_policy_loaded_from_its_checkpoint_acts_the_same(tmp_path: Path) -> None:
     model = model_of()
     policy = TrainedPolicy(model, toy_statistics(model.config), toy_stamp(model.config.retrieval_name), None)
     save_pretrained(policy, tmp_path / "policy")
@@ -155,7 +157,7 @@ def test_a_policy_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     assert (one.actions == two.actions).all()
 
 
-def test_gradients_reach_the_prefix_and_the_norms() -> None:
+def test_every_trainable_parameter_gets_a_gradient() -> None:
     model = model_of().train()
     batch = batch_of(model)
     noise = model.draw_noise(2, torch.Generator().manual_seed(1), torch.device("cpu"))

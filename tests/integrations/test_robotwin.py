@@ -1,4 +1,4 @@
-"""RoboTwin's evaluation with our agent: files in, a pool, a policy folder, and a task of RoboTwin's shape."""
+"""RoboTwin's evaluation with our agent: its files, a pool, a policy folder, and a task with its interface."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ SOURCE = os.pathsep.join(
 
 
 def demonstrations() -> list[Episode]:
-    """Two tasks from one start; only the words tell which is meant."""
+    """Two tasks from the same start; only the instruction distinguishes them."""
     pot = arms_episode("pot", 1, cameras=("head", "left_wrist"), task=POT)
     bell = arms_episode("bell", 2, cameras=("head", "left_wrist"), task=BELL, turn=-0.8)
     return [pot, bell]
 
 
 def as_ee(arms: F32) -> F64:
-    """Rows (t, 20) as RoboTwin has them, (t, 16)."""
+    """Converts rows (t, 20) to RoboTwin's (t, 16)."""
     left, left_gripper, right, right_gripper = decode_arms(arms)
     return np.column_stack([left, left_gripper, right, right_gripper])
 
@@ -69,7 +69,7 @@ def recap_cli(*words: object) -> None:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """From RoboTwin's files to a pool, by the commands that a user has."""
+    """A pool made from RoboTwin's files by the user's commands."""
     root = tmp_path_factory.mktemp("robotwin")
     recap_cli("pool", "create", root / "pool")
     for episode, task in zip(demonstrations(), ("lift_pot", "click_bell"), strict=True):
@@ -80,7 +80,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, pool: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The policy folder of a checkout, imported by its name as RoboTwin does."""
+    """The policy folder of a checkout, imported by name as RoboTwin does."""
     init_folder(tmp_path / "policy/ReCAP", str(pool), None)
     monkeypatch.syspath_prepend(str(tmp_path / "policy"))
     yield importlib.import_module("ReCAP")
@@ -89,7 +89,7 @@ def folder(tmp_path: Path, pool: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def off_path(task: Task, demonstration: Episode) -> float:
-    """How far the tools ever were from the demonstrated path, metres, after the first chunk."""
+    """The largest distance of the tools from the demonstrated path after the first chunk, in metres."""
     path = as_ee(demonstration.proprio)
     visited = np.array(task.visited)[16:]
     away = [np.linalg.norm(visited[:, None, i : i + 3] - path[None, :, i : i + 3], axis=2) for i in (0, 8)]
@@ -98,7 +98,7 @@ def off_path(task: Task, demonstration: Episode) -> float:
 
 @pytest.mark.parametrize("retrieval", [None, "blind"])
 @pytest.mark.parametrize("words", [POT, BELL])
-def test_replay_follows_the_demonstration_that_the_words_ask_for(
+def test_replay_follows_the_demonstration_of_the_instruction(
     folder: ModuleType, pool: Path, words: str, retrieval: str | None
 ) -> None:
     model = folder.get_model({"pool": str(pool), "retrieval": retrieval, "task_name": "lift_pot", "seed": 0})
@@ -108,17 +108,17 @@ def test_replay_follows_the_demonstration_that_the_words_ask_for(
     demonstration = next(episode for episode in demonstrations() if episode.task == words)
     assert off_path(task, demonstration) < 1e-3
     assert task.take_action_cnt < len(demonstration) + 16
-    assert n_calls == -(-task.take_action_cnt // 8), "a call carries out a whole chunk"
+    assert n_calls == -(-task.take_action_cnt // 8), "each call executes a whole chunk"
     np.testing.assert_allclose(task.actions[-1][3:7], as_ee(demonstration.proprio)[-1][3:7], atol=0.02)
 
 
-def test_a_model_serves_one_episode_after_another(folder: ModuleType, pool: Path) -> None:
+def test_a_model_runs_several_episodes(folder: ModuleType, pool: Path) -> None:
     model = folder.get_model({"pool": str(pool)})
     task = Task(GOALS)
     assert all(evaluate(task, folder, model, words, START, seed)[0] for seed, words in enumerate(GOALS))
 
 
-def test_what_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
+def test_a_demonstration_added_during_a_run_is_used(tmp_path: Path) -> None:
     pot, bell = demonstrations()
     live = Pool.create(str(tmp_path / "pool"))
     live.add([bell])
@@ -129,8 +129,8 @@ def test_what_is_added_while_it_runs_is_used(tmp_path: Path) -> None:
     assert evaluate(task, deploy_policy, model, POT, START)[0]
 
 
-def test_waits_and_returns_are_passed() -> None:
-    """Standing still, and being where it all began, must not hold it up."""
+def test_replay_continues_through_pauses_and_repeated_poses() -> None:
+    """Neither a pause in the demonstration nor a return to its start stops replay."""
     out = arms_episode("out", 3, task=POT)
     wait, back = np.repeat(out.proprio[-1:], 30, axis=0), out.proprio[::-1]
     arms = np.concatenate([out.proprio, wait, back])
@@ -150,10 +150,10 @@ def test_waits_and_returns_are_passed() -> None:
     visited, path = np.array(task.visited)[:, :3], as_ee(arms)[:, :3]
     farthest = np.linalg.norm(visited - path[0], axis=1).argmax()
     assert np.linalg.norm(visited[farthest] - path[45]) < 1e-3
-    assert np.linalg.norm(visited[-1] - path[-1]) < 0.01, "it came back"
+    assert np.linalg.norm(visited[-1] - path[-1]) < 0.01, "the tool returned to the start"
 
 
-def test_the_step_limit_and_success_end_it(folder: ModuleType, pool: Path) -> None:
+def test_an_episode_ends_at_the_step_limit_or_success(folder: ModuleType, pool: Path) -> None:
     model = folder.get_model({"pool": str(pool)})
     task = Task(GOALS, step_lim=10)
     assert not evaluate(task, folder, model, POT, START)[0]
@@ -167,10 +167,12 @@ def test_the_step_limit_and_success_end_it(folder: ModuleType, pool: Path) -> No
     task.get_obs = lambda: looks.append(task.take_action_cnt) or get_obs()  # type: ignore[method-assign,func-returns-value]
     folder.eval(task, model, get_obs())
     assert task.eval_success
-    assert len(looks) == task.take_action_cnt - 1, "it looks after every action but the last"
+    assert len(looks) == task.take_action_cnt - 1, "it observes after every action except the last"
 
 
-def test_a_policy_acts_through_the_same_door(folder: ModuleType, pool: Path, tmp_path: Path) -> None:
+def test_a_trained_policy_runs_through_the_same_interface(
+    folder: ModuleType, pool: Path, tmp_path: Path
+) -> None:
     save_tiny_policy(tmp_path / "tiny")
     model = folder.get_model({"pool": str(pool), "policy": str(tmp_path / "tiny"), "denoising_steps": 1})
     assert model.agent.n_action_steps == 4
@@ -178,14 +180,16 @@ def test_a_policy_acts_through_the_same_door(folder: ModuleType, pool: Path, tmp
     task = Task(GOALS, step_lim=30)
     evaluate(task, folder, model, POT, START)
     assert len(task.actions) == 30
-    assert off_path(task, demonstrations()[0]) < 0.05, "a residual of millimetres over what was retrieved"
+    assert off_path(task, demonstrations()[0]) < 0.05, "a residual of millimetres on the retrieved chunk"
     again = Task(GOALS, step_lim=30)
     evaluate(again, folder, model, POT, START)
-    assert np.abs(np.array(again.actions) - np.array(task.actions)).max() > 1e-6, "another episode's noise"
+    assert np.abs(np.array(again.actions) - np.array(task.actions)).max() > 1e-6, (
+        "each episode has its own noise"
+    )
 
 
 def save_tiny_policy(out: Path) -> None:
-    """Of fresh weights: no policy, but everything that one is made of."""
+    """Saves an untrained policy with random weights."""
     import torch
 
     from recap.policies.checkpoint import save_pretrained
@@ -213,7 +217,9 @@ def save_tiny_policy(out: Path) -> None:
     save_pretrained(TrainedPolicy(WorldActionModel(config), statistics, stamp, toy_encoder()), out)
 
 
-def test_another_interpreter_acts_alike(folder: ModuleType, pool: Path, monkeypatch: Any) -> None:
+def test_a_pilot_in_another_interpreter_acts_the_same(
+    folder: ModuleType, pool: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("PYTHONPATH", SOURCE)
     here, there = Task(GOALS), Task(GOALS)
     assert evaluate(here, folder, folder.get_model({"pool": str(pool)}), POT, START)[0]
@@ -222,7 +228,7 @@ def test_another_interpreter_acts_alike(folder: ModuleType, pool: Path, monkeypa
     np.testing.assert_array_equal(np.array(there.actions), np.array(here.actions))
     with pytest.raises(RuntimeError, match=r"recap: RoboTwin's observation has no 'endpose/left_endpose'"):
         evaluate(Task(GOALS, endpose=False), folder, model, POT, START)
-    assert evaluate(there, folder, model, BELL, START)[0], "a mistake does not end it"
+    assert evaluate(there, folder, model, BELL, START)[0], "it still runs after an error"
     model.agent.close()
     with pytest.raises(RuntimeError, match="recap: no pool is set"):
         folder.get_model({"python": sys.executable})
@@ -230,8 +236,8 @@ def test_another_interpreter_acts_alike(folder: ModuleType, pool: Path, monkeypa
         folder.get_model({"pool": str(pool), "python": "/no/such/python"})
 
 
-def test_a_checkout_runs_eval_sh(tmp_path: Path, pool: Path) -> None:
-    """From `recap robotwin init` to a result, with a script that loads policies as RoboTwin's does."""
+def test_eval_sh_runs_in_a_checkout(tmp_path: Path, pool: Path) -> None:
+    """From `recap robotwin init` to a result, by a script that loads policies like RoboTwin's."""
     checkout, tools = tmp_path / "RoboTwin", tmp_path / "bin"
     for place in (checkout / "script", checkout / "task_config", tools):
         place.mkdir(parents=True)
@@ -260,7 +266,7 @@ def test_a_checkout_runs_eval_sh(tmp_path: Path, pool: Path) -> None:
     assert subprocess.run(command[:4], capture_output=True, cwd=tmp_path).returncode == 2
 
 
-def test_the_copied_file_is_the_tested_one_and_suits_older_pythons(tmp_path: Path) -> None:
+def test_the_copied_deploy_policy_is_unchanged_and_runs_on_python_3_8(tmp_path: Path) -> None:
     init_folder(tmp_path / "ReCAP")
     copied = (tmp_path / "ReCAP/deploy_policy.py").read_text("utf-8")
     assert copied == Path(deploy_policy.__file__).read_text("utf-8")
@@ -271,7 +277,7 @@ def test_the_copied_file_is_the_tested_one_and_suits_older_pythons(tmp_path: Pat
     assert names == standard | {"numpy"}
 
 
-def test_a_folder_is_never_written_over(tmp_path: Path) -> None:
+def test_init_never_overwrites_a_folder(tmp_path: Path) -> None:
     init_folder(tmp_path / "ReCAP")
     (tmp_path / "ReCAP/deploy_policy.yml").write_text("mine")
     with pytest.raises(RunDirectoryError, match="already"):
@@ -299,26 +305,26 @@ def test_a_folder_is_never_written_over(tmp_path: Path) -> None:
         ({"pool": "pusht-9x100"}, "2-D actions"),
     ],
 )
-def test_a_wrong_setting_is_one_line(settings: dict[str, Any], words: str) -> None:
+def test_a_wrong_setting_is_a_one_line_error(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         Pilot.open(settings)
     assert "\n" not in str(caught.value)
 
 
-def test_settings_of_robotwin_are_passed_over() -> None:
+def test_settings_that_only_robotwin_uses_are_ignored() -> None:
     theirs = {"task_name": "lift_pot", "ckpt_setting": "x", "left_arm_dim": 6, "instruction_type": "seen"}
     spec = read_spec({**theirs, "pool": "p", "seed": 3, "n_action_steps": "8", "retrieval": None})
     assert spec == PilotSpec("p", AgentConfig(retrieval="robotwin-world", n_action_steps=8, noise_seed=3))
 
 
-def test_an_empty_pool_has_nothing_to_replay(tmp_path: Path) -> None:
+def test_an_empty_pool_is_an_error(tmp_path: Path) -> None:
     Pool.create(str(tmp_path / "pool"))
     with pytest.raises(InputError, match="is empty"):
         Pilot.open({"pool": str(tmp_path / "pool")})
 
 
 @pytest.mark.parametrize("name", ["dualarm-parts", "dualarm-world"])
-def test_what_follows_objects_says_so_when_there_are_none(name: str) -> None:
+def test_a_retrieval_that_follows_objects_is_an_error_without_objects(name: str) -> None:
     pilot = Pilot(PilotSpec("memory", AgentConfig(retrieval=name)), MemoryPool(demonstrations()))
     with pytest.raises(InputError, match=rf"'{name}' follows objects.* retrieval world or blind") as caught:
         evaluate(Task(GOALS), deploy_policy, deploy_policy.Model(pilot, {}), POT, START)
@@ -328,7 +334,7 @@ def test_what_follows_objects_says_so_when_there_are_none(name: str) -> None:
     assert evaluate(Task(GOALS), deploy_policy, deploy_policy.Model(world, {}), BELL, START)[1] > 1
 
 
-def test_objects_are_actors_of_the_task() -> None:
+def test_object_poses_are_read_from_the_tasks_actors() -> None:
     task = Task(GOALS)
     task.setup_demo(START)
     np.testing.assert_array_equal(deploy_policy.pose_of(task, "pot")[3:], [1, 0, 0, 0])
@@ -339,21 +345,21 @@ def test_objects_are_actors_of_the_task() -> None:
     assert deploy_policy.read_objects(None) == {}
 
 
-def test_a_retrieval_for_a_board_is_refused() -> None:
+def test_a_retrieval_for_push_t_is_refused() -> None:
     pilot = Pilot(PilotSpec("memory", AgentConfig(retrieval="pusht-object")), MemoryPool(demonstrations()))
     model = deploy_policy.Model(pilot, {"pot": "pot"})
     with pytest.raises(InputError, match="not meant for two arms"):
         evaluate(Task(GOALS), deploy_policy, model, POT, START)
 
 
-def test_what_robotwin_observes_is_checked(pool: Path) -> None:
+def test_robotwin_observations_are_checked(pool: Path) -> None:
     pilot = Pilot.open({"pool": str(pool)})
     task = Task(GOALS)
     task.setup_demo(START)
     good = deploy_policy.flatten(task.get_obs(), pilot.cameras)
     seen = pilot.observe(good | {"instruction": np.asarray(POT), "objects/pot": task.now[:7]})
     assert seen.task == POT
-    assert seen.images["head"].shape == (32, 32, 3), "as large as the demonstrations' pictures"
+    assert seen.images["head"].shape == (32, 32, 3), "resized to the demonstrations' images"
     np.testing.assert_allclose(as_ee(seen.proprio[None])[0], task.now, atol=1e-6)
     np.testing.assert_array_equal(seen.objects["pot"], task.now[:7])
     for change, words in (
@@ -369,10 +375,10 @@ def test_what_robotwin_observes_is_checked(pool: Path) -> None:
         pilot.observe({key: value for key, value in good.items() if "camera" not in key})
 
 
-def test_an_action_has_w_first_and_the_nearer_sign() -> None:
+def test_an_action_has_a_wxyz_quaternion_with_the_nearer_sign() -> None:
     arms = demonstrations()[0].proprio
     now, action = arms[0].copy(), arms[20].copy()
-    action[9], action[19] = 1.2, -0.1  # what a residual may do to a gripper
+    action[9], action[19] = 1.2, -0.1  # a residual may exceed the gripper's range
     sent = to_ee(action, now)
     np.testing.assert_allclose(sent[:7], as_ee(arms)[20, :7], atol=1e-6)
     np.testing.assert_array_equal(sent[[7, 15]], [1, 0])
@@ -386,7 +392,7 @@ def test_an_action_has_w_first_and_the_nearer_sign() -> None:
         to_ee(np.zeros(2), now)
 
 
-def test_the_tasks_are_listed() -> None:
+def test_the_tasks_command_lists_the_tasks_of_a_level() -> None:
     shown = CliRunner().invoke(robotwin, ["tasks", "--level", "3"]).output
     assert shown.count("\n") == 18
     assert "handover_mic" in shown

@@ -1,4 +1,4 @@
-"""The same door with physics behind it: our MuJoCo suite as if its tasks were RoboTwin's."""
+"""RoboTwin's interface with physics: the tasks of our MuJoCo suite as if they were RoboTwin's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recap_worlds.dualarm.collection import demonstrate
 
 
 def pool_of(episodes: list[Episode], out: Path, layout: Layout) -> MemoryPool:
-    """Through RoboTwin's files."""
+    """A pool read from files in RoboTwin's layout."""
     return MemoryPool(list(open_source(write_robotwin(episodes, out, "lift_pot", layout, layout=layout))))
 
 
@@ -34,7 +34,7 @@ def run(task: SuiteTask, pool: MemoryPool, retrieval: str, objects: str, seed: i
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_another_robots_demonstrations_lift_the_pot_where_it_stands_now(
+def test_demonstrations_of_another_robot_lift_the_pot_at_its_current_pose(
     tmp_path: Path, layout: Layout
 ) -> None:
     shown = [demonstrate("lift_pot", "ur5e", seed, 0) for seed in (100_000, 100_001)]
@@ -46,7 +46,7 @@ def test_another_robots_demonstrations_lift_the_pot_where_it_stands_now(
     )
 
 
-def test_its_own_demonstration_of_the_scene_needs_no_object(tmp_path: Path) -> None:
+def test_the_robots_own_demonstration_of_the_scene_needs_no_object_pose(tmp_path: Path) -> None:
     own = demonstrate("lift_pot", "viperx", 501, 0)
     task = SuiteTask("lift_pot", "viperx", step_lim=120)
     assert run(task, pool_of([own], tmp_path, "release"), "robotwin-blind", "", seed=501)

@@ -1,4 +1,4 @@
-"""A π0-type network as a policy: the retrieved chunk in its prefix, the residual from its action expert."""
+"""A π0-type policy: the retrieved chunk is in its prefix, and its action expert predicts the residual."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ PIXELS = replace(TOP_DOWN, size=16, channels=3, scale=1)
 
 
 def vla_config(**changes: Any) -> PolicyConfig:
-    """Images of 16 px and the smallest network."""
+    """A configuration with 16 px images and the smallest network."""
     usual = {"network": PI0_DEBUG, "image": PIXELS, "future_image": False, "future_state": False}
     return toy_config(**{**usual, **changes})
 
@@ -54,7 +54,7 @@ def vla_policy(seed: int = 0, **changes: Any) -> TrainedPolicy:
 
 
 def random_batch(model: VisionLanguageActionModel, n: int, seed: int = 0) -> Batch:
-    """Noise in every slot, all present, and instructions of different lengths."""
+    """A batch of noise with every slot present and instructions of different lengths."""
     draw = torch.Generator().manual_seed(seed)
     values = {s.name: torch.randn(n, *model.shape(s), generator=draw) for s in model.layout.slots}
     present = torch.ones(n, len(model.layout.slots), dtype=torch.bool)
@@ -88,7 +88,7 @@ def three(policy: TrainedPolicy) -> Moments:
 # --- the model ---
 
 
-def test_it_denoises_the_actions_and_nothing_else(model: VisionLanguageActionModel) -> None:
+def test_only_the_actions_are_denoised(model: VisionLanguageActionModel) -> None:
     batch, noise = random_batch(model, 3), noise_of(model, 3)
     assert [slot.name for slot in model.denoised] == ["action"]
     with torch.inference_mode():
@@ -99,11 +99,13 @@ def test_it_denoises_the_actions_and_nothing_else(model: VisionLanguageActionMod
     assert model.sample(batch, noise, SamplingConfig(n_steps=3))["action"].shape == (3, 16)
     # Three images of four patches, eight words, the retrieved proprioception and eight retrieved actions.
     assert tokens.shape == (3, 3 * 4 + 8 + 1 + 8, 64)
-    assert present.sum(1).tolist() == [29 - 6, 29 - 4, 29 - 6], "words that are not there are marked"
+    assert present.sum(1).tolist() == [29 - 6, 29 - 4, 29 - 6], "padding tokens are marked as absent"
     assert model.n_tokens == tokens.shape[1] + 1 + 8
 
 
-def test_retrieved_and_denoised_steps_are_always_as_far_apart(model: VisionLanguageActionModel) -> None:
+def test_retrieved_and_denoised_steps_have_a_constant_position_offset(
+    model: VisionLanguageActionModel,
+) -> None:
     batch = random_batch(model, 2)
     present = batch.present.clone()
     present[0, model.layout.index("frame/top")] = False
@@ -113,13 +115,13 @@ def test_retrieved_and_denoised_steps_are_always_as_far_apart(model: VisionLangu
             model._steps("retrieved_action", batch.values["retrieved_action"])
         )
     assert torch.equal(tokens[:, -8:], steps), "the prefix ends with the retrieved actions"
-    position = there.cumsum(-1) - 1  # then come the state and the actions, one after the other
+    position = there.cumsum(-1) - 1  # followed by the state and then the actions
     first = there.sum(-1) + 1
     assert (first[:, None] + torch.arange(8) - position[:, -8:]).unique().tolist() == [9]
-    assert first[0] != first[1], "though one has fewer tokens"
+    assert first[0] != first[1], "although one row has fewer tokens"
 
 
-def test_without_retrieval_it_is_the_published_network() -> None:
+def test_without_retrieval_the_outputs_equal_the_published_network() -> None:
     model = vla_model(retrieval=False, residual=False)
     batch, noise, level = random_batch(model, 2), noise_of(model, 2), torch.tensor([0.3, 0.8])
     sizes, network = PI0_DEBUG, model.network
@@ -138,11 +140,11 @@ def test_without_retrieval_it_is_the_published_network() -> None:
             attention_mask=present,
         ).logits[..., :2]
         ours = model(batch, noise, level)["action"].view(2, 8, 2)
-    assert theirs.abs().max() > 0.01, "it predicts something"
+    assert theirs.abs().max() > 0.01, "the prediction is not zero"
     assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_a_clean_prefix_does_not_change_when_the_noisy_actions_do(model: VisionLanguageActionModel) -> None:
+def test_the_prefix_does_not_depend_on_the_noisy_actions(model: VisionLanguageActionModel) -> None:
     batch, level = random_batch(model, 2), torch.full((2,), 0.7)
     inner: Any = model.network.model
     states: list[Tensor] = []
@@ -154,15 +156,17 @@ def test_a_clean_prefix_does_not_change_when_the_noisy_actions_do(model: VisionL
         fresh = model(batch, noise_of(model, 2, 1), level)["action"]
     hook.remove()
     assert not torch.allclose(one, other)
-    assert torch.equal(other, fresh), "a prefix that was used before is as good as a new one"
+    assert torch.equal(other, fresh), "a reused prefix gives the same result as a new one"
     for layer, (keys, values) in zip(prefix.cache.layers, before, strict=True):
         assert torch.equal(layer.keys, keys)
         assert torch.equal(layer.values, values)
-    assert torch.allclose(states[0][:, 0], states[1][:, 0], atol=1e-6), "nor does the state's token"
+    assert torch.allclose(states[0][:, 0], states[1][:, 0], atol=1e-6), (
+        "the state's token does not change either"
+    )
     assert not torch.allclose(states[0][:, 1:], states[1][:, 1:])
 
 
-def test_what_is_absent_is_never_looked_at(model: VisionLanguageActionModel) -> None:
+def test_absent_slots_are_masked(model: VisionLanguageActionModel) -> None:
     batch, noise, level = random_batch(model, 2), noise_of(model, 2), torch.full((2,), 0.5)
     present = batch.present.clone()
     gone = [slot for slot in model.layout.slots if slot.retrieved]
@@ -180,8 +184,8 @@ def test_what_is_absent_is_never_looked_at(model: VisionLanguageActionModel) -> 
 
 
 @pytest.mark.parametrize("inputs", ["I+S", "S"])
-def test_every_weight_that_learns_has_a_gradient(inputs: str) -> None:
-    """Else a run on several processes would wait for one that never comes."""
+def test_every_trainable_weight_gets_a_gradient(inputs: str) -> None:
+    """Otherwise distributed training would wait forever for a missing gradient."""
     model = vla_model(inputs=inputs).train()
     model.losses(random_batch(model, 2), noise_of(model, 2), torch.rand(2))["action"].sum().backward()
     learning = {name for name, p in model.named_parameters() if p.requires_grad}
@@ -190,7 +194,7 @@ def test_every_weight_that_learns_has_a_gradient(inputs: str) -> None:
     assert any("vision_tower" in name for name in learning) == (inputs != "S")
 
 
-def test_the_loss_falls_on_a_batch_it_sees_again() -> None:
+def test_the_network_overfits_a_repeated_batch() -> None:
     model = vla_model(inputs="S").train()
     batch, draw = random_batch(model, 4), torch.Generator().manual_seed(0)
     many = Batch(
@@ -210,13 +214,13 @@ def test_the_loss_falls_on_a_batch_it_sees_again() -> None:
     assert np.mean(history[-10:]) < 0.3 * np.mean(history[:10])
     found = model.eval().sample(batch, noise_of(model, 4), SamplingConfig(n_steps=8))["action"]
     error = (found - batch.values["action"]).square().mean()
-    assert error < 0.3 * batch.values["action"].square().mean(), "and it has the actions by heart"
+    assert error < 0.3 * batch.values["action"].square().mean(), "sampling reproduces the actions"
 
 
 # --- the policy ---
 
 
-def test_it_is_a_policy_like_any_other(policy: TrainedPolicy, three: Moments) -> None:
+def test_batched_prediction_equals_single_prediction(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     together = policy.predict_action_chunk(observations, given, dice(0, 1, 2))
     for i, chunk in enumerate(together):
@@ -226,14 +230,14 @@ def test_it_is_a_policy_like_any_other(policy: TrainedPolicy, three: Moments) ->
     assert policy.predict_action_chunk([], []) == []
 
 
-def test_a_chunk_is_the_retrieved_one_and_a_residual(policy: TrainedPolicy, three: Moments) -> None:
+def test_a_chunk_is_the_retrieved_chunk_plus_a_residual(policy: TrainedPolicy, three: Moments) -> None:
     for chunk, given in zip(policy.predict_action_chunk(*three, dice(0, 1, 2)), three[1], strict=True):
         assert chunk.actions.shape == (8, 2)
         assert np.allclose(chunk.actions - chunk.residual, given.actions[0], atol=1e-3)
         assert np.abs(chunk.residual).max() > 1
 
 
-def test_a_seed_fixes_the_chunk(policy: TrainedPolicy, three: Moments) -> None:
+def test_equal_seeds_give_equal_chunks(policy: TrainedPolicy, three: Moments) -> None:
     one, same, other = (
         policy.predict_action_chunk(*three, torch.Generator().manual_seed(seed))[0].actions
         for seed in (0, 0, 1)
@@ -242,7 +246,9 @@ def test_a_seed_fixes_the_chunk(policy: TrainedPolicy, three: Moments) -> None:
     assert not np.allclose(one, other)
 
 
-def test_nothing_retrieved_is_added_to_holding_still(policy: TrainedPolicy, three: Moments) -> None:
+def test_without_a_match_the_residual_is_added_to_holding_still(
+    policy: TrainedPolicy, three: Moments
+) -> None:
     observations, given = three
     empty = nothing_retrieved(observations[0], policy.config)
     chunk, neighbour = policy.predict_action_chunk(observations[:2], [empty, given[1]], dice(0, 1))
@@ -251,7 +257,7 @@ def test_nothing_retrieved_is_added_to_holding_still(policy: TrainedPolicy, thre
     assert np.allclose(neighbour.actions, alone.actions, atol=1e-3)
 
 
-def test_retrieval_is_a_setting(policy: TrainedPolicy, three: Moments) -> None:
+def test_retrieval_can_be_turned_off(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     other = replace(given[0], actions=given[0].actions + 30)
     a, b = (policy.predict_action_chunk(observations[:1], [g], dice(0))[0] for g in (given[0], other))
@@ -260,10 +266,10 @@ def test_retrieval_is_a_setting(policy: TrainedPolicy, three: Moments) -> None:
     assert not any(slot.retrieved for slot in blind.model.layout.slots)
     assert not any(name.startswith("ports") for name in blind.model.state_dict())
     c, d = (blind.predict_action_chunk(observations[:1], [g], dice(0))[0] for g in (given[0], other))
-    assert np.array_equal(c.actions, d.actions), "unless nothing is retrieved"
+    assert np.array_equal(c.actions, d.actions), "without retrieval the chunk has no effect"
 
 
-def test_it_sees_the_pixels_of_the_canonical_image(policy: TrainedPolicy, three: Moments) -> None:
+def test_the_network_gets_the_pixels_of_the_canonical_image(policy: TrainedPolicy, three: Moments) -> None:
     image, frame = three[0][0].images["top"], three[1][0].frame
     pixels = policy.encode_frames([image], [frame], ["top"])
     assert pixels.shape == (1, 3, 16, 16)
@@ -275,17 +281,17 @@ def test_it_sees_the_pixels_of_the_canonical_image(policy: TrainedPolicy, three:
     assert not np.allclose(a, b)
 
 
-def test_kept_pictures_are_bounded_by_their_size(
+def test_the_cache_of_retrieved_images_is_bounded_in_bytes(
     policy: TrainedPolicy, three: Moments, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = MemoryView([drawn(random_episode("shown", 1))])
     kept = RetrievedLatents()
     monkeypatch.setattr("recap.latents.MAX_BYTES", 3 * 3 * 16 * 16 * 4)
     for given in three[1]:
-        (seen,) = kept.show(policy, [(shown, given)])
+        (seen,) = kept.add(policy, [(shown, given)])
         assert seen.latents is not None
         assert seen.latents.shape == (2, 3, 16, 16)
-    assert len(kept._kept) == 3
+    assert len(kept._cache) == 3
 
 
 # --- on disk ---
@@ -297,7 +303,9 @@ def saved(policy: TrainedPolicy, tmp_path: Path) -> Path:
     return tmp_path / "tiny"
 
 
-def test_a_checkpoint_knows_its_backbone(policy: TrainedPolicy, saved: Path, three: Moments) -> None:
+def test_a_checkpoint_stores_its_backbone_and_loads_the_same_policy(
+    policy: TrainedPolicy, saved: Path, three: Moments
+) -> None:
     again = from_pretrained(saved)
     assert isinstance(again.model, VisionLanguageActionModel)
     assert (again.config, again.fingerprint) == (policy.config, policy.fingerprint)
@@ -356,14 +364,16 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (weights_with(lambda w: w.update({"network.extra": torch.ones(1)})), "have an unknown 'extra'"),
     ],
 )
-def test_damage_is_one_line(damage: Callable[[Path], None], words: str, saved: Path) -> None:
+def test_a_damaged_checkpoint_is_a_one_line_error(
+    damage: Callable[[Path], None], words: str, saved: Path
+) -> None:
     damage(saved)
     with pytest.raises(RecapError, match=words) as caught:
         from_pretrained(saved)
     assert "\n" not in str(caught.value)
 
 
-def test_published_weights_leave_the_ports_as_they_were(tmp_path: Path) -> None:
+def test_loading_published_weights_does_not_change_the_retrieval_ports(tmp_path: Path) -> None:
     torch.manual_seed(7)
     published: Any = build_pi0(PI0_DEBUG, 16, 8)
     published.save_pretrained(tmp_path)
@@ -375,7 +385,7 @@ def test_published_weights_leave_the_ports_as_they_were(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[key]) for key, value in model.ports.state_dict().items())
 
 
-# --- what it refuses ---
+# --- refused settings ---
 
 
 @pytest.mark.parametrize(
@@ -386,12 +396,12 @@ def test_published_weights_leave_the_ports_as_they_were(tmp_path: Path) -> None:
         ({"image": replace(PIXELS, size=20)}, "image.size to a multiple of 8"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(changes: dict[str, Any], words: str) -> None:
+def test_settings_that_do_not_fit_the_network_are_an_error(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         vla_config(**changes)
 
 
-def test_what_a_pi0_network_cannot_do_is_one_line(
+def test_unsupported_operations_of_a_pi0_network_are_an_error(
     policy: TrainedPolicy, model: VisionLanguageActionModel
 ) -> None:
     with pytest.raises(InputError, match="set checkpointing=false"):

@@ -1,7 +1,7 @@
-"""A policy on disk.
+"""Checkpoints: saving and loading a policy.
 
-The golden file holds inputs and outputs of a policy whose weights follow a formula. It is made anew, after a
-change that is meant to change predictions, by `PYTHONPATH=tests python tests/policies/test_checkpoint.py`.
+The golden file holds inputs and outputs of a policy with weights set by a formula. After a change that is
+meant to change predictions, write it again with `PYTHONPATH=tests python tests/policies/test_checkpoint.py`.
 """
 
 import json
@@ -47,7 +47,7 @@ def actions(policy: TrainedPolicy) -> np.ndarray[Any, Any]:
     return np.stack([chunk.actions for chunk in chunks])
 
 
-def test_what_was_saved_predicts_the_same_bit_by_bit(policy: TrainedPolicy, saved: Path) -> None:
+def test_a_loaded_policy_predicts_bitwise_the_same(policy: TrainedPolicy, saved: Path) -> None:
     loaded = from_pretrained(saved)
     assert loaded.config == policy.config
     assert loaded.stamp == policy.stamp
@@ -55,35 +55,37 @@ def test_what_was_saved_predicts_the_same_bit_by_bit(policy: TrainedPolicy, save
     assert np.array_equal(actions(loaded), actions(policy))
 
 
-def test_a_policy_without_images_needs_no_autoencoder(tmp_path: Path) -> None:
+def test_a_checkpoint_without_images_has_no_autoencoder(tmp_path: Path) -> None:
     state = toy_policy(toy_config(inputs="S"))
     save_pretrained(state, tmp_path / "state")
     assert not any(key.startswith("autoencoder") for key in load_file(tmp_path / "state/model.safetensors"))
     assert np.array_equal(actions(from_pretrained(tmp_path / "state")), actions(state))
 
 
-def test_half_the_bits_are_nearly_as_good(policy: TrainedPolicy, tmp_path: Path, saved: Path) -> None:
+def test_a_half_precision_checkpoint_predicts_nearly_the_same(
+    policy: TrainedPolicy, tmp_path: Path, saved: Path
+) -> None:
     save_pretrained(policy, tmp_path / "half", half=True)
     size, whole = ((p / "model.safetensors").stat().st_size for p in (tmp_path / "half", saved))
     assert size < 0.6 * whole
     assert np.abs(actions(from_pretrained(tmp_path / "half")) - actions(policy)).max() < 1.0  # px
 
 
-def test_the_card_tells_what_it_is(saved: Path) -> None:
+def test_the_model_card_describes_the_policy(saved: Path) -> None:
     card = (saved / "README.md").read_text("utf-8")
     assert card.startswith("---\nlibrary_name: recap\n")
     for words in ("# tiny", "0.2 M network", "8 actions of 2 numbers, a residual", "Batch size: 16."):
         assert words in card
 
 
-def test_one_that_is_there_is_replaced_whole(policy: TrainedPolicy, saved: Path) -> None:
+def test_saving_replaces_an_existing_checkpoint(policy: TrainedPolicy, saved: Path) -> None:
     other = toy_policy(seed=1)
     save_pretrained(other, saved)
     assert from_pretrained(saved).fingerprint == other.fingerprint != policy.fingerprint
-    assert [p.name for p in saved.parent.iterdir()] == ["tiny"], "nothing is left beside it"
+    assert [p.name for p in saved.parent.iterdir()] == ["tiny"], "no other folder is left"
 
 
-def test_a_full_disk_keeps_what_was_there(policy: TrainedPolicy, saved: Path) -> None:
+def test_a_full_disk_keeps_the_existing_checkpoint(policy: TrainedPolicy, saved: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # no file may grow larger
     try:
@@ -95,7 +97,7 @@ def test_a_full_disk_keeps_what_was_there(policy: TrainedPolicy, saved: Path) ->
     assert [p.name for p in saved.parent.iterdir()] == ["tiny"]
 
 
-def test_one_killed_between_its_renames_is_found_again(
+def test_a_checkpoint_of_a_killed_save_is_restored(
     policy: TrainedPolicy, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -169,14 +171,16 @@ def weights_with(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Pat
         (weights_with(lambda w: w.update(extra=torch.ones(1))), "has an unknown weight 'extra'"),
     ],
 )
-def test_damage_is_one_line(damage: Callable[[Path], None], words: str, saved: Path) -> None:
+def test_a_damaged_checkpoint_is_an_error_of_one_line(
+    damage: Callable[[Path], None], words: str, saved: Path
+) -> None:
     damage(saved)
     with pytest.raises(RecapError, match=words) as caught:
         from_pretrained(saved)
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_checkpoint_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_or_name_that_is_no_checkpoint_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"no checkpoint in .*: it has no config.json; recap train makes one"
     ):
@@ -189,7 +193,7 @@ def test_what_is_no_checkpoint_is_one_line(tmp_path: Path) -> None:
 
 
 def set_by_formula(network: nn.Module) -> None:
-    """Weights that look random and need no random numbers; smaller the more of them are summed."""
+    """Pseudo-random weights from a formula, scaled by the number of inputs."""
     with torch.no_grad():
         for number, (_, value) in enumerate(sorted(network.named_parameters())):
             place = torch.arange(value.numel(), dtype=torch.float64) + 1000 * number
@@ -232,7 +236,7 @@ def golden_inputs(n: int = 2) -> dict[str, Tensor]:
 
 
 def golden_outputs(policy: TrainedPolicy, stored: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Chunks of the stored moments from the stored noise."""
+    """Predictions for the stored inputs and noise."""
     names = {f.name for f in fields(Conditioning)} & set(stored)
     ref = FrameRef("demonstration", 0)
     observations, given = [], []
@@ -254,18 +258,18 @@ def golden_outputs(policy: TrainedPolicy, stored: dict[str, Tensor]) -> dict[str
     return {name: torch.from_numpy(value) for name, value in found.items()}
 
 
-def test_predictions_are_those_that_were_committed(tmp_path: Path) -> None:
+def test_predictions_equal_the_golden_file(tmp_path: Path) -> None:
     stored = load_file(GOLDEN)
     save_pretrained(golden_policy(), tmp_path / "golden")
     policy = from_pretrained(tmp_path / "golden")
     for name, value in golden_outputs(policy, stored).items():
-        assert value.abs().max() > 0.01, "it predicts something"
+        assert value.abs().max() > 0.01, "the prediction is not zero"
         assert torch.allclose(value, stored[name], rtol=1e-4, atol=1e-4 * float(stored[name].abs().max())), (
             name
         )
 
 
-def test_the_golden_policy_notices_a_changed_weight() -> None:
+def test_a_changed_weight_changes_the_golden_predictions() -> None:
     stored = load_file(GOLDEN)
     policy = golden_policy()
     with torch.no_grad():

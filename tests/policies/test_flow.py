@@ -1,4 +1,4 @@
-"""Flow matching on paths that are known exactly."""
+"""Flow matching on exactly known paths."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ TARGET = torch.tensor([[3.0, -2.0, 0.5], [10.0, 0.0, -7.0]])
 
 
 def towards_target(x: Tensor, level: float) -> Tensor:
-    """The exact velocity where all data is one point: away from it, along a straight line."""
+    """The exact velocity if all data is one point: straight away from it."""
     return (x - TARGET) / level
 
 
@@ -26,12 +26,14 @@ def drawn(seed: int) -> Tensor:
 
 @pytest.mark.parametrize("sampler", ["euler", "unipc"])
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 5, 10])
-def test_the_exact_field_leads_to_the_data_in_any_number_of_steps(sampler: str, n_steps: int) -> None:
+def test_solving_the_exact_velocity_field_reaches_the_data_in_any_number_of_steps(
+    sampler: str, n_steps: int
+) -> None:
     config = SamplingConfig(sampler, n_steps)  # type: ignore[arg-type]
     assert torch.allclose(solve(towards_target, drawn(0), config), TARGET, atol=1e-3)
 
 
-def test_the_path_goes_from_data_to_noise_at_one_speed() -> None:
+def test_the_path_from_data_to_noise_is_linear() -> None:
     noise = drawn(1)
     at = noisy(TARGET, noise, torch.tensor([0.0, 1.0]))
     assert torch.equal(at[0], TARGET[0])
@@ -41,7 +43,7 @@ def test_the_path_goes_from_data_to_noise_at_one_speed() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["euler", "unipc"])
-def test_each_step_asks_the_field_once_from_full_noise_down(sampler: str) -> None:
+def test_each_step_evaluates_the_field_once_at_decreasing_noise_levels(sampler: str) -> None:
     levels: list[float] = []
 
     def field(x: Tensor, level: float) -> Tensor:
@@ -65,7 +67,7 @@ def test_equal_noise_gives_equal_samples(sampler: str) -> None:
     assert not torch.equal(solve(field, drawn(4), config), solve(field, drawn(5), config))
 
 
-def test_temperature_is_how_much_of_the_noise_is_begun_from() -> None:
+def test_temperature_scales_the_initial_noise() -> None:
     def begin(temperature: float) -> Tensor:
         return solve(lambda x, level: torch.zeros_like(x), drawn(0), SamplingConfig("euler", 2, temperature))
 
@@ -73,7 +75,7 @@ def test_temperature_is_how_much_of_the_noise_is_begun_from() -> None:
     assert torch.equal(begin(0.5), drawn(0) * 0.5)
 
 
-def test_bad_settings_are_refused() -> None:
+def test_invalid_sampling_settings_are_errors() -> None:
     for values, words in (
         (("heun",), "unknown sampler 'heun'"),
         (("euler", 0), "0 denoising steps denoise nothing"),
@@ -87,7 +89,7 @@ def levels_of(config: PolicyConfig, n: int = 20_000) -> Tensor:
     return draw_levels(n, config, torch.Generator().manual_seed(0), torch.device("cpu"))
 
 
-def test_noise_levels_are_uniform_or_logit_normal_and_can_be_shifted() -> None:
+def test_noise_levels_are_uniform_or_logit_normal_with_an_optional_shift() -> None:
     stock = toy_config()
     uniform, normal = levels_of(stock), levels_of(replace(stock, noise="logit_normal"))
     assert torch.equal(uniform, torch.rand(20_000, generator=torch.Generator().manual_seed(0)))
@@ -101,6 +103,6 @@ def test_noise_levels_are_uniform_or_logit_normal_and_can_be_shifted() -> None:
 
 
 @pytest.mark.parametrize("change", [{"noise": "normal"}, {"noise_shift": 0.0}, {"noise_shift": float("nan")}])
-def test_noise_levels_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
+def test_invalid_noise_settings_are_errors(change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="noise"):
         replace(toy_config(), **change)

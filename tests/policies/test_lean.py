@@ -1,4 +1,4 @@
-"""What is left out of the network changes nothing but the time."""
+"""The lean network and sampler give the same results as the stock network."""
 
 from dataclasses import replace
 
@@ -16,11 +16,11 @@ CPU = torch.device("cpu")
 
 
 def stock_and_lean(**changes: object) -> tuple[WorldActionModel, WorldActionModel]:
-    """The network as diffusers has it, and ours, with the same weights."""
+    """The network of diffusers and the lean one, with the same weights."""
     torch.manual_seed(0)
     config = toy_config(**changes)
     ours = WorldActionModel(config)
-    for parameter in ours.parameters():  # fresh weights modulate nothing
+    for parameter in ours.parameters():  # the initial modulation weights are zero
         torch.nn.init.normal_(parameter, std=0.1)
     stock = WorldActionModel(config, network=build_network(ours.sizes, config.image.channels))
     stock.load_state_dict(ours.state_dict())
@@ -32,7 +32,7 @@ def far(found: Tensor, wanted: Tensor) -> float:
 
 
 def padded() -> WorldActionModel:
-    """With the mask of padding and the projected text of the published network."""
+    """A model with the padding mask and the text projection of the published network."""
     config = toy_config()
     sizes = replace(
         config.network,
@@ -49,7 +49,7 @@ def padded() -> WorldActionModel:
 
 
 @pytest.mark.parametrize("inputs", ["I", "I+S", "S"])
-def test_the_lean_network_gives_what_the_stock_one_gives(inputs: str) -> None:
+def test_the_lean_network_predicts_the_same_as_the_stock_network(inputs: str) -> None:
     stock, ours = stock_and_lean(inputs=inputs)
     batch = random_batch(ours, 3)
     batch.present[1, 0] = False
@@ -60,14 +60,14 @@ def test_the_lean_network_gives_what_the_stock_one_gives(inputs: str) -> None:
         assert far(found[name], wanted[name]) < 1e-5
 
 
-def test_it_learns_the_same_too() -> None:
+def test_the_lean_network_has_the_same_gradients() -> None:
     stock, ours = stock_and_lean()
     batch = random_batch(ours, 2)
     noise, level = ours.draw_noise(2, None, CPU), torch.rand(2)
     for model in (stock, ours):
         sum(loss.mean() for loss in model.losses(batch, noise, level).values()).backward()  # type: ignore[union-attr]
     for (name, a), b in zip(stock.named_parameters(), ours.parameters(), strict=True):
-        if a.grad is None or a.grad.norm() < 1e-7:  # queries and keys of one token get none
+        if a.grad is None or a.grad.norm() < 1e-7:  # queries and keys of a single token get no gradient
             assert b.grad is None or b.grad.norm() < 1e-7, name
         else:
             assert b.grad is not None, name
@@ -95,7 +95,7 @@ def test_an_instruction_of_several_tokens_is_attended_to() -> None:
         {"inputs": "I", "future_clean": True},
     ],
 )
-def test_the_lean_sampler_walks_where_the_model_walks(changes: dict[str, object]) -> None:
+def test_the_lean_sampler_equals_the_models_sampler(changes: dict[str, object]) -> None:
     _, model = stock_and_lean(**changes)
     if "future_change" in changes:
         model.deviations = {"future_frame/top": torch.full((16, 1, 1), 0.25)}
@@ -109,7 +109,7 @@ def test_the_lean_sampler_walks_where_the_model_walks(changes: dict[str, object]
         assert far(found[name], wanted[name]) < 1e-5, name
 
 
-def test_it_does_so_with_the_published_network_s_masks_and_projection() -> None:
+def test_the_lean_sampler_supports_the_padding_mask_and_text_projection() -> None:
     model = padded()
     batch, noise = random_batch(model, 2), model.draw_noise(2, None, CPU)
     config = SamplingConfig(n_steps=2)
@@ -118,7 +118,7 @@ def test_it_does_so_with_the_published_network_s_masks_and_projection() -> None:
     assert all(far(found[name], wanted[name]) < 1e-5 for name in wanted)
 
 
-def test_sixteen_bits_round_and_no_more() -> None:
+def test_bfloat16_sampling_differs_only_by_rounding() -> None:
     _, model = stock_and_lean()
     batch, noise = random_batch(model, 2), model.draw_noise(2, None, CPU)
     config = SamplingConfig(n_steps=2)
@@ -127,7 +127,7 @@ def test_sixteen_bits_round_and_no_more() -> None:
     assert 1e-6 < far(found, wanted) < 0.05
 
 
-def test_other_solvers_go_the_usual_way() -> None:
+def test_other_solvers_use_the_models_sampler() -> None:
     _, model = stock_and_lean()
     batch, noise = random_batch(model, 1), model.draw_noise(1, None, CPU)
     config = SamplingConfig(n_steps=3, sampler="unipc")
@@ -135,18 +135,18 @@ def test_other_solvers_go_the_usual_way() -> None:
     assert torch.equal(found["action"], model.sample(batch, noise, config)["action"])
 
 
-def test_chunks_one_by_one_are_the_chunks_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_one_by_one_equals_sampling_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     _, model = stock_and_lean()
     batch, noise = random_batch(model, 3), model.draw_noise(3, None, CPU)
     batch.present[1, 0] = False
     sampler = LeanSampler(model, torch.float32)
-    monkeypatch.setattr(sampler, "_replay", sampler.walk)  # what a graph of one chunk would give
+    monkeypatch.setattr(sampler, "_replay", sampler.denoise)  # in place of a CUDA graph of one chunk
     with torch.inference_mode():
-        wanted, found = sampler.walk(batch, noise, 2), sampler._one_by_one(batch, noise, 2)
+        wanted, found = sampler.denoise(batch, noise, 2), sampler._one_by_one(batch, noise, 2)
     assert all(far(found[name], wanted[name]) < 1e-5 for name in wanted)
 
 
-def test_a_policy_whose_weights_change_samples_with_the_new_ones() -> None:
+def test_sampling_uses_changed_weights() -> None:
     policy = toy_policy()
     batch, noise = random_batch(policy.model, 2), policy.model.draw_noise(2, None, CPU)
     before = policy.sample(batch, noise, policy.config.sampling)["action"]

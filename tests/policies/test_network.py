@@ -1,4 +1,4 @@
-"""diffusers' transformer: its sizes, and weights that fit or are refused."""
+"""The transformer of diffusers: its sizes, and loading of weights."""
 
 import json
 from dataclasses import asdict, replace
@@ -41,13 +41,13 @@ def state(network: nn.Module) -> dict[str, Tensor]:
     return {key: value.clone() for key, value in network.state_dict().items()}
 
 
-def test_the_paper_s_size_and_ours() -> None:
+def test_parameter_counts_of_the_papers_network_and_of_nano() -> None:
     assert round(n_parameters(COSMOS_2B) / 1e9, 3) == 2.059
     assert 9e6 < n_parameters(NANO) < 11e6
 
 
-def test_names_and_shapes_of_the_large_network_stay() -> None:
-    """As diffusers builds it; no published file is read here."""
+def test_names_and_shapes_of_the_cosmos_network_are_unchanged() -> None:
+    """The network is built by diffusers; no published file is read."""
     with torch.device("meta"):
         found = {key: tuple(v.shape) for key, v in build_network(COSMOS_2B, 16).state_dict().items()}
     # 16 latent channels, the condition mask and the padding mask, in patches of 2 × 2.
@@ -60,7 +60,7 @@ def test_names_and_shapes_of_the_large_network_stay() -> None:
     assert text_width(COSMOS_2B) == 100_352
 
 
-def test_every_slot_has_a_noise_level_of_its_own(network: nn.Module) -> None:
+def test_every_slot_has_its_own_noise_level(network: nn.Module) -> None:
     frames, text = torch.randn(1, 16, 3, 2, 2), torch.randn(1, 1, 64)
     given, level = torch.zeros(1, 3), torch.full((1, 3), 0.5)
     with torch.inference_mode():
@@ -71,14 +71,14 @@ def test_every_slot_has_a_noise_level_of_its_own(network: nn.Module) -> None:
             other[0, slot] = 0.9
             assert not torch.allclose(out, call_network(network, TINY, frames, given, other, text))
         marked = call_network(network, TINY, frames, torch.tensor([[1.0, 0, 0]]), level, text)
-    assert not torch.allclose(out, marked), "what is given is marked"
+    assert not torch.allclose(out, marked), "a given slot is marked"
 
 
 @pytest.mark.parametrize("folder", ["", "transformer"])
 def test_weights_are_loaded_from_a_directory(folder: str, tmp_path: Path, state: dict[str, Tensor]) -> None:
     (tmp_path / folder).mkdir(exist_ok=True)
     keys = sorted(state)
-    for i, part in enumerate((keys[::2], keys[1::2])):  # large ones are published in parts
+    for i, part in enumerate((keys[::2], keys[1::2])):  # large weights are published in several files
         save_file({key: state[key] for key in part}, tmp_path / folder / f"part-{i}.safetensors")
     torch.manual_seed(1)
     other = build_network(TINY, 16)
@@ -86,7 +86,7 @@ def test_weights_are_loaded_from_a_directory(folder: str, tmp_path: Path, state:
     assert all(torch.equal(value, state[key]) for key, value in other.state_dict().items())
 
 
-def test_weights_are_loaded_into_a_network_that_has_none_yet(
+def test_weights_are_loaded_into_a_network_on_the_meta_device(
     tmp_path: Path, state: dict[str, Tensor]
 ) -> None:
     save_file(state, tmp_path / "model.safetensors")
@@ -96,7 +96,7 @@ def test_weights_are_loaded_into_a_network_that_has_none_yet(
     assert not any(p.is_meta for p in empty.parameters())
 
 
-def test_any_key_that_does_not_fit_is_named_in_one_line(
+def test_weights_that_do_not_fit_are_an_error_that_names_the_key(
     tmp_path: Path, network: nn.Module, state: dict[str, Tensor]
 ) -> None:
     key = "transformer_blocks.1.attn1.to_q.weight"
@@ -113,10 +113,10 @@ def test_any_key_that_does_not_fit_is_named_in_one_line(
             load_pretrained_network(network, tmp_path)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
-    assert torch.equal(network.state_dict()[key], before), "nothing was loaded halfway"
+    assert torch.equal(network.state_dict()[key], before), "no weight was loaded"
 
 
-def test_what_is_no_weights_is_one_line(
+def test_missing_or_damaged_weights_are_an_error(
     tmp_path: Path, network: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(DatasetError, match="no weights in"):
@@ -151,8 +151,8 @@ def test_a_hub_name_may_have_a_revision(tmp_path: Path, monkeypatch: pytest.Monk
     assert asked == [("nvidia/Cosmos", "diffusers/base", files), ("nvidia/Cosmos", None, files)]
 
 
-def test_a_pipeline_under_its_published_names_is_loaded_whole(tmp_path: Path) -> None:
-    """As diffusers saves it: in parts, in 16 bits, the padding mask counted by the network itself."""
+def test_a_diffusers_pipeline_is_loaded_and_another_architecture_is_an_error(tmp_path: Path) -> None:
+    """Saved by diffusers: several files, bfloat16, the padding mask counted in in_channels."""
     sizes = replace(TINY, concat_padding_mask=True, use_crossattn_projection=True)
     values = {k: v for k, v in asdict(sizes).items() if k not in ("time_scale", "coordinates", "beside")}
     torch.manual_seed(5)
@@ -174,7 +174,7 @@ def test_a_pipeline_under_its_published_names_is_loaded_whole(tmp_path: Path) ->
         load_pretrained_network(network, tmp_path)
 
 
-def test_two_variants_of_the_same_weights_are_refused(tmp_path: Path, state: dict[str, Tensor]) -> None:
+def test_two_variants_of_the_same_weights_are_an_error(tmp_path: Path, state: dict[str, Tensor]) -> None:
     save_file(state, tmp_path / "a.safetensors")
     save_file(state, tmp_path / "b.fp16.safetensors")
     with pytest.raises(DatasetError, match="keep one variant"):

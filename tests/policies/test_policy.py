@@ -1,4 +1,4 @@
-"""The policy: stateless, batched, and careful about what it is given."""
+"""The policy: stateless, batched, with checked inputs."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def dice(*seeds: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
-def test_a_batch_is_the_same_as_each_alone(policy: TrainedPolicy, three: Moments) -> None:
+def test_predictions_do_not_depend_on_the_batch(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     together = policy.predict_action_chunk(observations, given, dice(0, 1, 2))
     for i, chunk in enumerate(together):
@@ -39,14 +39,14 @@ def test_a_batch_is_the_same_as_each_alone(policy: TrainedPolicy, three: Moments
         assert np.allclose(chunk.predicted_latents, alone.predicted_latents, atol=1e-4)  # type: ignore[arg-type]
 
 
-def test_a_chunk_is_the_retrieved_one_and_a_residual(policy: TrainedPolicy, three: Moments) -> None:
+def test_the_actions_are_the_retrieved_chunk_plus_the_residual(policy: TrainedPolicy, three: Moments) -> None:
     for chunk, given in zip(policy.predict_action_chunk(*three, dice(0, 1, 2)), three[1], strict=True):
         assert chunk.actions.shape == (8, 2)
         assert np.allclose(chunk.actions - chunk.residual, given.actions[0], atol=1e-3)
         assert np.abs(chunk.residual).max() > 1
 
 
-def test_it_foretells_the_state_and_the_picture_at_the_chunk_s_end(
+def test_the_state_and_image_at_the_end_of_the_chunk_are_predicted(
     policy: TrainedPolicy, three: Moments
 ) -> None:
     chunk = policy.predict_action_chunk(*three, dice(0, 1, 2))[0]
@@ -57,7 +57,7 @@ def test_it_foretells_the_state_and_the_picture_at_the_chunk_s_end(
     assert policy.decode_frames(chunk.predicted_latents).shape == (1, 16, 16, 3)
 
 
-def test_every_chunk_has_fresh_noise_and_a_seed_fixes_it(policy: TrainedPolicy, three: Moments) -> None:
+def test_every_chunk_uses_new_noise_which_the_seed_determines(policy: TrainedPolicy, three: Moments) -> None:
     generator = torch.Generator().manual_seed(0)
     first, second = (policy.predict_action_chunk(*three, generator)[0].actions for _ in range(2))
     again = policy.predict_action_chunk(*three, torch.Generator().manual_seed(0))[0].actions
@@ -65,26 +65,30 @@ def test_every_chunk_has_fresh_noise_and_a_seed_fixes_it(policy: TrainedPolicy, 
     assert np.array_equal(first, again)
 
 
-def test_without_temperature_there_is_one_answer(policy: TrainedPolicy, three: Moments) -> None:
+def test_at_temperature_zero_predictions_are_deterministic(policy: TrainedPolicy, three: Moments) -> None:
     cold = policy.with_sampling(temperature=0.0, n_steps=3)
     a, b = (cold.predict_action_chunk(*three, dice(*seeds))[0].actions for seeds in ((0, 1, 2), (3, 4, 5)))
     assert np.array_equal(a, b)
-    assert policy.config.sampling.temperature == 1.0, "the policy itself is as it was"
+    assert policy.config.sampling.temperature == 1.0, "the policy itself is unchanged"
     assert cold.fingerprint == policy.fingerprint
 
 
-def test_nothing_retrieved_is_a_moment_like_any_other(policy: TrainedPolicy, three: Moments) -> None:
+def test_without_matches_the_residual_is_added_to_holding_still(
+    policy: TrainedPolicy, three: Moments
+) -> None:
     observations, given = three
     empty = nothing_retrieved(observations[0], policy.config)
     chunk, neighbour = policy.predict_action_chunk(observations[:2], [empty, given[1]], dice(0, 1))
     assert np.isfinite(chunk.actions).all()
-    assert np.allclose(chunk.actions - chunk.residual, empty.now, atol=1e-3), "it is added to holding still"
+    assert np.allclose(chunk.actions - chunk.residual, empty.now, atol=1e-3), (
+        "the residual is added to the current position"
+    )
     alone = policy.predict_action_chunk([observations[1]], [given[1]], dice(1))[0]
     assert np.allclose(neighbour.actions, alone.actions, atol=1e-3)
     assert policy.predict_action_chunk([], []) == []
 
 
-def test_the_retrieved_chunk_matters(policy: TrainedPolicy, three: Moments) -> None:
+def test_the_residual_depends_on_the_retrieved_chunk(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     other = replace(given[0], actions=given[0].actions + 30)
     a, b = (policy.predict_action_chunk(observations[:1], [g], dice(0))[0] for g in (given[0], other))
@@ -92,9 +96,7 @@ def test_the_retrieved_chunk_matters(policy: TrainedPolicy, three: Moments) -> N
 
 
 @pytest.mark.parametrize("what", ["proprio", "object_now", "actions"])
-def test_a_number_that_is_not_finite_is_refused_in_one_line(
-    what: str, policy: TrainedPolicy, three: Moments
-) -> None:
+def test_non_finite_inputs_are_an_error_of_one_line(what: str, policy: TrainedPolicy, three: Moments) -> None:
     observations, given = list(three[0]), list(three[1])
     if what == "proprio":
         observations[1] = replace(observations[1], proprio=np.array([np.nan, 0], np.float32))
@@ -105,7 +107,7 @@ def test_a_number_that_is_not_finite_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_images_that_do_not_fit_are_refused_in_one_line(policy: TrainedPolicy, three: Moments) -> None:
+def test_missing_or_misshapen_images_are_errors(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     for changes, words in (
         ({"images": {}}, "looks through camera 'top', and the observation has none"),
@@ -124,7 +126,7 @@ def test_images_that_do_not_fit_are_refused_in_one_line(policy: TrainedPolicy, t
         policy.predict_action_chunk(observations[:1], [replace(given[0], latents=None)])
 
 
-def test_a_policy_that_cannot_be_used_is_not_made() -> None:
+def test_a_policy_without_autoencoder_or_statistics_is_an_error() -> None:
     config = toy_config()
     model = WorldActionModel(config)
     with pytest.raises(InputError, match="sees images and has no autoencoder"):
@@ -156,7 +158,7 @@ def test_every_ablation_predicts(changes: dict[str, object]) -> None:
     assert (chunk.predicted_state is None) == (not policy.config.future_state)
 
 
-def test_the_instruction_is_read(policy: TrainedPolicy, three: Moments) -> None:
+def test_the_actions_depend_on_the_instruction(policy: TrainedPolicy, three: Moments) -> None:
     observations, given = three
     a, b = (
         policy.predict_action_chunk([replace(observations[0], task=task)], given[:1], dice(0))[0].actions

@@ -1,4 +1,4 @@
-"""Instructions as hidden states out of a file."""
+"""Instructions as hidden states read from a file."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_states_are_added_to_a_file_and_looked_up(tmp_path: Path) -> None:
         write_states(file, {"open": torch.ones(3, 8)}, "t5")
 
 
-def test_what_holds_no_states_is_one_line(tmp_path: Path) -> None:
+def test_a_file_without_usable_states_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no file"):
         read_states(tmp_path / "none.safetensors")
     save_file({"0": torch.ones(1)}, tmp_path / "other.safetensors")

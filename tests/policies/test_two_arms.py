@@ -1,4 +1,4 @@
-"""Two arms in the policy: how they are written into slots, and what may leave it."""
+"""Policies for two arms: the slots, and valid actions."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ NANO = preset("dualarm-nano").policy
 
 
 def moved(episode: Episode, x: float, y: float) -> Episode:
-    """Everything on the table shifted."""
+    """The whole scene shifted on the table."""
     arms = np.zeros(20, np.float32)
     arms[[0, 10]], arms[[1, 11]] = x, y
     thing = np.array([x, y, 0, 0, 0, 0, 0], np.float32)
@@ -67,7 +67,7 @@ def test_three_cameras_and_chunks_of_320_numbers_fit_few_tokens() -> None:
 
 
 @pytest.mark.parametrize("inputs", ["S", "I+S"])
-def test_every_vector_is_read_as_it_was_written(inputs: str) -> None:
+def test_reading_a_slot_inverts_writing_it(inputs: str) -> None:
     layout = build_layout(replace(NANO, inputs=inputs))  # type: ignore[arg-type]
     for slot in layout.vectors:
         vector = torch.randn(2, slot.width)
@@ -76,7 +76,7 @@ def test_every_vector_is_read_as_it_was_written(inputs: str) -> None:
         assert torch.allclose(layout.read(frame, slot.width), vector, atol=1e-6)
 
 
-def test_more_objects_than_slots_are_not_seen_and_missing_ones_are_marked() -> None:
+def test_objects_beyond_the_slots_are_ignored_and_missing_ones_are_marked() -> None:
     here = np.array([0.1, 0.2, 0.3, 1, 0, 0, 0])
     for n in (0, 1, 3, 5):
         told = pose_of(np.tile(here, n), NANO).reshape(3, 10)
@@ -87,7 +87,7 @@ def test_more_objects_than_slots_are_not_seen_and_missing_ones_are_marked() -> N
     assert pose_of(gone, replace(NANO, n_objects=2)).reshape(2, 10)[:, -1].tolist() == [0.0, 1.0]
 
 
-def test_objects_are_told_from_both_tools() -> None:
+def test_object_positions_are_relative_to_both_tools() -> None:
     query = demonstration("viperx", 3)
     vector = vectors_of(given_of(NANO, query, 5, query, 5), NANO).vectors["proprio"]
     thing, state = query.objects["box"][5, :3], vector[20:].reshape(3, 16)
@@ -99,7 +99,7 @@ def test_objects_are_told_from_both_tools() -> None:
 @over(
     x=st.floats(-0.3, 0.3), y=st.floats(-0.3, 0.3), name=st.sampled_from(["dualarm-parts", "dualarm-world"])
 )
-def test_a_chunk_is_the_same_wherever_on_the_table(name: str, x: float, y: float) -> None:
+def test_vectors_are_invariant_to_the_position_on_the_table(name: str, x: float, y: float) -> None:
     config = replace(NANO, retrieval_name=name)
     query, shown = demonstration("viperx", 1, px=8), demonstration("ur5e", 2, px=8)
     here = vectors_of(given_of(config, query, 4, shown, 6), config)
@@ -113,7 +113,7 @@ def test_a_chunk_is_the_same_wherever_on_the_table(name: str, x: float, y: float
 
 
 @pytest.mark.parametrize("residual", [True, False])
-def test_what_is_to_be_predicted_gives_the_demonstration_back(residual: bool) -> None:
+def test_targets_plus_their_base_equal_the_demonstrated_actions(residual: bool) -> None:
     config = replace(NANO, residual=residual)
     query = demonstration("viperx", 1)
     moment = vectors_of(given_of(config, query, 4, demonstration("ur5e", 2), 6), config)
@@ -124,7 +124,7 @@ def test_what_is_to_be_predicted_gives_the_demonstration_back(residual: bool) ->
     np.testing.assert_allclose(TWO_ARMS.act.project(added, moment.base), actions, atol=1e-6)
 
 
-def test_only_rotations_and_grippers_between_closed_and_open_leave() -> None:
+def test_predicted_actions_have_valid_rotations_and_gripper_values() -> None:
     policy = arms_policy()
     observations, shown = moments(policy, 3)
     for chunk, given in zip(policy.predict_action_chunk(observations, shown), shown, strict=True):
@@ -138,7 +138,7 @@ def test_only_rotations_and_grippers_between_closed_and_open_leave() -> None:
         assert chunk.predicted_latents.shape == (1, 16, 4, 4)
 
 
-def test_a_rotation_that_cannot_be_meant_is_that_of_the_chunk() -> None:
+def test_an_invalid_rotation_is_replaced_by_the_retrieved_one() -> None:
     base = demonstration("viperx", 1).actions[:4]
     broken = base.copy()
     broken[1, 3:9] = 0
@@ -149,7 +149,7 @@ def test_a_rotation_that_cannot_be_meant_is_that_of_the_chunk() -> None:
     assert found[3, GRIPPER] == 1.0
 
 
-def test_with_nothing_retrieved_or_no_object_it_still_acts() -> None:
+def test_actions_are_finite_without_matches_or_without_objects() -> None:
     policy = arms_policy(inputs="S")
     query = demonstration("viperx", 0)
     given = given_of(policy.config, query, 3, query, 3)
@@ -160,7 +160,7 @@ def test_with_nothing_retrieved_or_no_object_it_still_acts() -> None:
         assert np.isfinite(chunk.actions).all()
 
 
-def test_a_batch_seen_again_is_learned() -> None:
+def test_the_loss_falls_on_a_repeated_batch() -> None:
     torch.manual_seed(0)
     model = WorldActionModel(arms_config(inputs="S"))
     batch = random_batch(model, 4)
@@ -178,7 +178,7 @@ def test_a_batch_seen_again_is_learned() -> None:
     assert np.mean(history[-10:]) < 0.7 * np.mean(history[:10])
 
 
-def test_a_checkpoint_predicts_what_the_policy_did(tmp_path: Path) -> None:
+def test_a_loaded_checkpoint_predicts_the_same(tmp_path: Path) -> None:
     policy = arms_policy()
     save_pretrained(policy, tmp_path / "arms")
     loaded = from_pretrained(tmp_path / "arms")
@@ -198,7 +198,7 @@ def test_a_checkpoint_predicts_what_the_policy_did(tmp_path: Path) -> None:
     assert "Robot: dualarm" in card
 
 
-def test_settings_are_read_as_they_were_written() -> None:
+def test_the_policy_config_survives_json() -> None:
     plain = NANO.to_json()
     assert plain["robot"]["proprio"][1] == {
         "name": "left.rotation",
@@ -210,7 +210,7 @@ def test_settings_are_read_as_they_were_written() -> None:
     assert PolicyConfig.from_json(json.loads(json.dumps(plain))) == NANO
 
 
-def test_a_checkpoint_of_one_world_is_refused_in_the_other(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_world_or_retrieval_is_an_error(tmp_path: Path) -> None:
     save_pretrained(arms_policy(inputs="S"), tmp_path / "arms")
     with pytest.raises(InputError, match="does not act in env 'pusht'"):
         make_agent(EvalSpec(AgentConfig(str(tmp_path / "arms")), "pusht"))
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_one_world_is_refused_in_the_other(tmp_path: Path) -> No
         retrieval_name(AgentConfig(str(tmp_path / "arms"), retrieval="dualarm-world"))
 
 
-def test_a_pool_of_the_other_world_is_refused_before_anything_moves() -> None:
+def test_a_pool_of_another_world_is_an_error_before_acting() -> None:
     policy = arms_policy(inputs="S")
     describer, config = find_retrieval("dualarm-parts")
     retriever = Retriever(
@@ -234,7 +234,7 @@ def test_a_pool_of_the_other_world_is_refused_before_anything_moves() -> None:
         agent.act([0], [seen_at(demonstration("viperx", 0), 0)])
 
 
-def test_settings_that_do_not_fit_are_refused() -> None:
+def test_settings_that_do_not_fit_the_robot_are_errors() -> None:
     with pytest.raises(InputError, match="unknown camera 'hed'"):
         replace(NANO.image, future_cameras=("hed",))
     with pytest.raises(InputError, match="unknown camera 'head'"):
@@ -243,7 +243,7 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         replace(NANO, robot=replace(TWO_ARMS, objects={}))
 
 
-def test_an_instruction_that_is_not_read_changes_nothing() -> None:
+def test_with_text_none_the_instruction_has_no_effect() -> None:
     policy = arms_policy(text="none")
     observations, shown = moments(policy, 1)
     chunks = [

@@ -1,4 +1,4 @@
-"""The numbers that go into the vector slots."""
+"""The values of the vector slots."""
 
 from dataclasses import replace
 
@@ -19,11 +19,11 @@ from recap_worlds.pusht.robot import PUSHT
 from toy_policy import in_world, toy_config
 
 CONFIG = toy_config(inputs="S")
-WORLD_TURN = slice(10, 12)  # of proprio: two of itself, eight of object and goal
+WORLD_TURN = slice(10, 12)  # of proprio: two for the pusher, eight for object and goal
 
 
 def moved(episode: Episode, by: F64) -> Episode:
-    """The whole scene laid somewhere else on the board."""
+    """The whole scene moved on the board."""
     block, goal = episode.objects["block"].astype(np.float64), episode.goal
     assert goal is not None
     return replace(
@@ -43,7 +43,7 @@ def given_of(query: Episode, shown: Episode, name: str = "pusht-object", t: int 
 
 
 @given(st.floats(-100, 100), st.floats(-100, 100), st.floats(-3, 3), st.integers(0, 20))
-def test_aligned_only_the_turn_in_the_world_tells_where_the_scene_lies(
+def test_aligned_vectors_depend_on_the_scenes_pose_only_by_its_world_rotation(
     x: float, y: float, turn: float, seed: int
 ) -> None:
     query, shown = random_episode("query", seed), random_episode("shown", seed + 100)
@@ -60,13 +60,13 @@ def test_aligned_only_the_turn_in_the_world_tells_where_the_scene_lies(
     assert np.allclose(here.base, there.base, atol=2e-3)
 
 
-def test_the_block_itself_is_the_origin_when_aligned() -> None:
+def test_the_block_is_the_origin_of_aligned_vectors() -> None:
     vector = vectors_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG).vectors["proprio"]
     assert np.allclose(vector[2:6], [0, 0, 1, 0])
-    assert np.allclose(vector[:2], vector[12:14], atol=1e-3), "where the pusher is, as the block sees it"
+    assert np.allclose(vector[:2], vector[12:14], atol=1e-3), "the pusher in the block's frame"
 
 
-def test_in_the_world_places_are_the_world_s() -> None:
+def test_in_the_world_frame_positions_are_absolute() -> None:
     query = random_episode("a", 0)
     given = given_of(query, random_episode("b", 1), "pusht-world")
     vector = vectors_of(given, replace(CONFIG, **in_world())).vectors["proprio"]
@@ -74,13 +74,13 @@ def test_in_the_world_places_are_the_world_s() -> None:
     assert np.allclose(vector[2:4], query.objects["block"][4, :2])
 
 
-def test_a_chunk_past_its_demonstration_s_end_says_so() -> None:
+def test_steps_past_the_demonstrations_end_are_marked_invalid() -> None:
     shown = random_episode("shown", 1, n=9)
     vector = vectors_of(given_of(random_episode("a", 0), shown), CONFIG).vectors["retrieved_action"]
     assert list(vector[16:]) == [1, 1, 1, 1, 0, 0, 0, 0]
 
 
-def test_nothing_retrieved_is_holding_still() -> None:
+def test_without_matches_the_base_is_holding_still() -> None:
     retrieval = find_retrieval("pusht-object")[1]
     query = random_episode("a", 0)
     empty = build_conditioning(MemoryView([]), [], query, 0, retrieval, PUSHT)
@@ -89,7 +89,7 @@ def test_nothing_retrieved_is_holding_still() -> None:
     assert np.array_equal(moment.base, np.repeat(empty.now[None], 8, axis=0))
 
 
-def test_the_residual_is_over_the_retrieved_chunk() -> None:
+def test_the_residual_is_relative_to_the_retrieved_chunk() -> None:
     moment = vectors_of(given_of(random_episode("a", 0), random_episode("b", 1)), CONFIG)
     actions = np.random.default_rng(0).normal(0, 50, (8, 2))
     pose = np.array([1.0, 2.0, 0.5])
@@ -100,7 +100,7 @@ def test_the_residual_is_over_the_retrieved_chunk() -> None:
     assert np.allclose(absolute["action"].reshape(8, 2), actions, atol=1e-4)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_a_chunk_or_pose_that_does_not_fit_the_policy_is_an_error() -> None:
     given_now = given_of(random_episode("a", 0), random_episode("b", 1))
     with pytest.raises(InputError, match="a chunk of 8 × 2 with 2-D proprio does not fit a policy of 16 × 2"):
         vectors_of(given_now, replace(CONFIG, chunk_size=16))

@@ -1,4 +1,4 @@
-"""Action and future denoised together, what is given left as it is."""
+"""The world-action model: action and future are denoised together, given slots stay unchanged."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def model() -> WorldActionModel:
 
 @pytest.fixture(scope="module")
 def overfitted() -> tuple[WorldActionModel, Batch, list[float]]:
-    """State only, four samples by heart."""
+    """A state-only model overfitted on four samples."""
     torch.manual_seed(0)
     model = WorldActionModel(toy_config(inputs="S"))
     batch = random_batch(model, 4)
@@ -52,7 +52,7 @@ def noise_of(model: WorldActionModel, n: int, seed: int = 0) -> dict[str, Tensor
     return model.draw_noise(n, torch.Generator().manual_seed(seed), torch.device("cpu"))
 
 
-def test_a_slot_that_is_given_never_changes_while_sampling(
+def test_given_slots_do_not_change_during_sampling(
     model: WorldActionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -79,7 +79,7 @@ def test_a_slot_that_is_given_never_changes_while_sampling(
         assert all(bool(given[0, i]) != slot.denoised for _, given, _ in seen)
 
 
-def test_an_absent_slot_is_marked_and_what_it_holds_does_not_matter(model: WorldActionModel) -> None:
+def test_an_absent_slot_is_marked_and_its_values_are_ignored(model: WorldActionModel) -> None:
     batch = random_batch(model, 2)
     absent = batch.present.clone()
     retrieved = [i for i, slot in enumerate(model.layout.slots) if slot.retrieved]
@@ -98,7 +98,7 @@ def test_an_absent_slot_is_marked_and_what_it_holds_does_not_matter(model: World
     assert not torch.allclose(a["action"], here["action"])
 
 
-def test_a_vector_is_read_as_the_network_wrote_it(model: WorldActionModel) -> None:
+def test_predictions_have_the_shapes_of_their_slots(model: WorldActionModel) -> None:
     batch, noise = random_batch(model, 3), noise_of(model, 3)
     found = model(batch, noise, torch.full((3,), 0.5))
     assert {name: tuple(value.shape) for name, value in found.items()} == {
@@ -108,7 +108,7 @@ def test_a_vector_is_read_as_the_network_wrote_it(model: WorldActionModel) -> No
     }
 
 
-def test_actions_that_the_demonstration_lacks_do_not_count(model: WorldActionModel) -> None:
+def test_actions_with_weight_zero_are_not_in_the_loss(model: WorldActionModel) -> None:
     batch, noise, level = random_batch(model, 2), noise_of(model, 2), torch.full((2,), 0.5)
     weight = torch.ones(2, 16)
     weight[:, 8:] = 0
@@ -121,7 +121,7 @@ def test_actions_that_the_demonstration_lacks_do_not_count(model: WorldActionMod
     assert torch.allclose(whole, error.mean(1), atol=1e-5)
 
 
-def test_the_loss_falls_on_a_batch_it_sees_again(
+def test_the_loss_falls_on_a_repeated_batch(
     overfitted: tuple[WorldActionModel, Batch, list[float]],
 ) -> None:
     *_, history = overfitted
@@ -129,7 +129,7 @@ def test_the_loss_falls_on_a_batch_it_sees_again(
 
 
 @pytest.mark.parametrize("sampler", ["euler", "unipc"])
-def test_the_sampler_recovers_what_was_learned(
+def test_the_sampler_recovers_the_overfitted_samples(
     overfitted: tuple[WorldActionModel, Batch, list[float]], sampler: str
 ) -> None:
     model, batch, _ = overfitted
@@ -140,15 +140,15 @@ def test_the_sampler_recovers_what_was_learned(
         assert own < 0.25 < others
 
 
-def test_samples_are_fixed_by_their_noise(model: WorldActionModel) -> None:
+def test_samples_are_determined_by_their_noise(model: WorldActionModel) -> None:
     batch, config = random_batch(model, 2), SamplingConfig()
     a, b = (model.sample(batch, noise_of(model, 2), config)["action"] for _ in range(2))
     assert torch.equal(a, b)
     assert not torch.equal(a, model.sample(batch, noise_of(model, 2, 1), config)["action"])
 
 
-def test_a_future_told_as_a_change_begins_from_the_present_picture(model: WorldActionModel) -> None:
-    """The same network, told otherwise: losses are of the difference, and samples come back whole."""
+def test_future_change_predicts_the_difference_to_the_current_image(model: WorldActionModel) -> None:
+    """The same network: the loss is that of the difference, and samples are whole images."""
     other = WorldActionModel(replace(model.config, future_change=True), model.network)
     batch = random_batch(model, 3)
     noise = model.draw_noise(3, torch.Generator().manual_seed(0), torch.device("cpu"))
@@ -163,7 +163,7 @@ def test_a_future_told_as_a_change_begins_from_the_present_picture(model: WorldA
     assert torch.equal(whole["action"], change["action"])
 
 
-def test_a_change_is_divided_by_its_deviation_and_learned_only_where_the_present_is_shown(
+def test_future_change_is_normalised_and_trained_only_where_the_image_is_present(
     model: WorldActionModel,
 ) -> None:
     other = WorldActionModel(replace(model.config, future_change=True), model.network)
@@ -181,7 +181,7 @@ def test_a_change_is_divided_by_its_deviation_and_learned_only_where_the_present
     assert other.losses(batch, noise, level)["future_frame/top"][0] == 0
 
 
-def test_a_network_with_coordinates_tells_two_places_apart_that_look_alike() -> None:
+def test_coordinates_distinguish_identical_patches_at_different_positions() -> None:
     torch.manual_seed(0)
     config = toy_config(inputs="I")
     for coordinates, apart in ((False, False), (True, True)):
@@ -198,9 +198,7 @@ def test_a_network_with_coordinates_tells_two_places_apart_that_look_alike() -> 
 
 @given(acted=st.lists(st.booleans(), min_size=3, max_size=3), seed=st.integers(0, 9))
 @settings(max_examples=20, deadline=None)
-def test_an_action_that_is_given_is_clean_and_marked_and_only_where_it_is_given(
-    acted: list[bool], seed: int
-) -> None:
+def test_given_actions_are_clean_and_marked_per_sample(acted: list[bool], seed: int) -> None:
     model = WorldActionModel(toy_config())
     batch = replace(random_batch(model, 3, seed), acted=torch.tensor(acted))
     noise, i = noise_of(model, 3, seed), model.layout.index("action")
@@ -212,7 +210,7 @@ def test_an_action_that_is_given_is_clean_and_marked_and_only_where_it_is_given(
         assert torch.equal(now[row], (batch.values if a else noise)["action"][row])
 
 
-def test_a_given_action_comes_back_as_it_is_and_the_future_depends_on_it() -> None:
+def test_a_given_action_is_returned_unchanged_and_affects_the_future() -> None:
     torch.manual_seed(0)
     model = WorldActionModel(toy_config()).eval()
     for parameter in model.parameters():
@@ -226,7 +224,7 @@ def test_a_given_action_comes_back_as_it_is_and_the_future_depends_on_it() -> No
     assert not torch.allclose(one["future_proprio"], two["future_proprio"])
 
 
-def test_a_given_action_is_not_learned_and_the_rest_of_the_batch_counts_as_much_as_before() -> None:
+def test_given_actions_have_no_loss_and_the_batch_mean_is_preserved() -> None:
     model = WorldActionModel(toy_config()).eval()
     batch, noise, level = random_batch(model, 4), noise_of(model, 4), torch.rand(4)
     batch = replace(batch, weight=torch.ones(4, model.layout["action"].width))
@@ -236,7 +234,7 @@ def test_a_given_action_is_not_learned_and_the_rest_of_the_batch_counts_as_much_
     assert torch.allclose(found[[1, 3]], 2 * plain[[1, 3]], rtol=1e-4)
 
 
-def test_several_images_are_predicted_each_as_a_change_of_the_present_one() -> None:
+def test_several_future_images_are_predicted_relative_to_the_current_one() -> None:
     model = WorldActionModel(toy_config(inputs="I", future_change=True, future_steps=(2, 8))).eval()
     names = [slot.name for slot in model.denoised if slot.kind == "image"]
     assert names == ["future_frame_2/top", "future_frame_8/top"]
@@ -246,12 +244,12 @@ def test_several_images_are_predicted_each_as_a_change_of_the_present_one() -> N
 
 
 @pytest.mark.parametrize("steps", [(0,), (4, 2), (2, 2), (9,)])
-def test_steps_ahead_that_do_not_rise_within_the_chunk_are_refused(steps: tuple[int, ...]) -> None:
+def test_future_steps_that_do_not_increase_within_the_chunk_are_an_error(steps: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="future_steps"):
         toy_config(future_steps=steps)
 
 
-def test_one_step_from_noise_gives_the_image_that_the_network_says() -> None:
+def test_with_future_clean_one_step_returns_the_networks_image() -> None:
     torch.manual_seed(0)
     model = WorldActionModel(toy_config(inputs="I", future_clean=True)).eval()
     for parameter in model.parameters():
@@ -269,7 +267,7 @@ def test_one_step_from_noise_gives_the_image_that_the_network_says() -> None:
     assert torch.allclose(found, told[0], atol=1e-5)
 
 
-def test_a_predicted_image_has_the_present_one_beside_it_where_that_is_shown() -> None:
+def test_with_beside_the_current_image_is_a_further_input_of_the_future_image() -> None:
     config = toy_config(inputs="I")
     model = WorldActionModel(replace(config, network=replace(config.network, beside=True)))
     batch = random_batch(model, 2)

@@ -1,4 +1,4 @@
-"""Made-up demonstrations of two arms: smooth paths, coloured pictures."""
+"""Synthetic two-arm demonstrations: smooth paths and coloured images."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ RED, BLUE = (200, 30, 40), (20, 40, 210)  # as RGB
 
 
 def picture(share: float, size: tuple[int, int] = (24, 32)) -> U8:
-    """Red, with a blue bar as wide as that share."""
+    """A red image with a blue bar; `share` is the bar's part of the width."""
     image = np.full((*size, 3), RED, np.uint8)
     image[:, : round(share * size[1])] = BLUE
     return image
 
 
 def path(n: int, start: F64, end: F64, turn: float) -> F64:
-    """(n, 7) from one place to another, turning about an oblique axis by that angle, w first."""
+    """Poses (n, 7) from `start` to `end` that rotate by `turn` about an oblique axis; quaternions wxyz."""
     t = (1 - np.cos(np.pi * np.linspace(0, 1, n)))[:, None] / 2
     angle = turn * t
     axis = np.array([1.0, 2.0, 2.0]) / 3
@@ -35,7 +35,7 @@ def arms_episode(
     cameras: tuple[str, ...] = ("head",),
     turn: float = 1.5,
 ) -> Episode:
-    """Both arms go to places of their own, closing on the way; the action is the next state."""
+    """Each arm moves to its own target and closes its gripper; the action is the next state."""
     rng = np.random.default_rng(seed)
     begin = np.array([[-0.3, -0.2, 0.2], [0.3, -0.2, 0.2]])
     ends = begin + rng.uniform([-0.1, 0.1, -0.15], [0.1, 0.3, 0.0], (2, 3))

@@ -1,11 +1,13 @@
-"""What RoboTwin's training scripts read of a dataset, re-created: the keys, shapes and order that they use.
+"""Re-creates how RoboTwin's training scripts read a dataset: the same keys, shapes and order.
 
 `act` and `dp` stand for policy/ACT/process_data.py and policy/DP/process_data.py of the release, `newer` for
-the converter of the main branch's layout. Each returns states, actions (n, 14) and pictures, as those would.
+XPolicyLab's scripts/transform_lerobot_v30_format.py, which converts the main branch's layout to LeRobot's.
+Each returns states, actions (n, 14) and images, as the scripts do. `instructions` returns the tasks.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def _decoded(data: Any) -> NDArray[Any]:
 
 
 def act(folder: Path, n_episodes: int) -> Read:
-    """Three cameras at 640x480, joints and grippers one by one; the action is the next state."""
+    """Three cameras at 640x480; joints and grippers from separate keys; the action is the next state."""
     assert len(list((folder / "data").iterdir())) >= n_episodes
     states, actions = [], []
     pictures: dict[str, list[NDArray[Any]]] = {"head_camera": [], "right_camera": [], "left_camera": []}
@@ -52,7 +54,7 @@ def act(folder: Path, n_episodes: int) -> Read:
 
 
 def dp(folder: Path, n_episodes: int) -> Read:
-    """The whole vector and the head camera, channels first."""
+    """The joint vector and the head camera, channels first."""
     states, actions, pictures = [], [], []
     for number in range(n_episodes):
         with h5py.File(folder / f"data/episode{number}.hdf5") as root:
@@ -69,14 +71,29 @@ def dp(folder: Path, n_episodes: int) -> Read:
 
 
 def newer(folder: Path, n_episodes: int) -> Read:
-    """State and action by arm, joints then gripper, each (t, n)."""
-    states, actions, pictures = [], [], []
-    for number in range(n_episodes):
-        with h5py.File(folder / f"data/episode_{number:07d}.hdf5") as root:
-            assert root["data_format_version"][()] == b"v1.0"
+    """State and action of each arm: joints, then gripper, each (t, n); three cameras, one image per state."""
+    states, actions = [], []
+    pictures: dict[str, list[NDArray[Any]]] = {"cam_head": [], "cam_left_wrist": [], "cam_right_wrist": []}
+    for path in sorted((folder / "data").rglob("*.hdf5"))[:n_episodes]:
+        with h5py.File(path) as root:
             for group, found in (("state", states), ("action", actions)):
                 fields = [f"{arm}_{what}_joint_states" for arm in ("left", "right") for what in ("arm", "ee")]
                 found.append(np.concatenate([root[group][field][:] for field in fields], axis=1))
-            for data in root["vision/cam_head/colors"]:
-                pictures.append(cv2.resize(_decoded(data), (320, 240), interpolation=cv2.INTER_AREA))
-    return np.concatenate(states), np.concatenate(actions), {"cam_head": np.array(pictures)}
+            assert states[-1].shape == actions[-1].shape
+            for name in pictures.keys() & root["vision"].keys():  # one that is missing becomes black
+                pictures[name] += [_decoded(data) for data in root[f"vision/{name}/colors"]]
+    return (
+        np.concatenate(states),
+        np.concatenate(actions),
+        {name: np.array(frames) for name, frames in pictures.items()},
+    )
+
+
+def instructions(folder: Path) -> list[str]:
+    """The task of each episode: a sentence, or one of a JSON list; anything else becomes its own text."""
+    found = []
+    for path in sorted((folder / "data").rglob("*.hdf5")):
+        with h5py.File(path) as root:
+            value = json.loads(root["instructions"][()].decode())
+        found.append(value[0] if isinstance(value, list) else str(value))
+    return found

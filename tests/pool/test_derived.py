@@ -1,4 +1,4 @@
-"""Descriptors beside the pool: kept by fingerprint, built only where missing, never trusted blindly."""
+"""Cached descriptors of a pool: stored by fingerprint, computed only where missing, checked when read."""
 
 import shutil
 from dataclasses import replace
@@ -27,7 +27,7 @@ def shards(pool: Pool, fingerprint: str = "toy-1") -> list[Path]:
     return sorted((Path(pool.uri) / folder_of(fingerprint)).glob("*.safetensors"))
 
 
-def test_every_frame_is_described_in_the_order_of_the_episodes(pool: Pool) -> None:
+def test_every_frame_has_a_descriptor_in_episode_order(pool: Pool) -> None:
     found = pool.view().descriptors(ToyDescriber(scale=2.0))
     assert found.episode_ids == pool.view().episode_ids == IDS
     assert found.starts.tolist() == [0, 5, 11, 18]
@@ -40,7 +40,7 @@ def test_every_frame_is_described_in_the_order_of_the_episodes(pool: Pool) -> No
     }
 
 
-def test_only_new_episodes_are_computed(pool: Pool) -> None:
+def test_descriptors_are_computed_only_for_new_episodes(pool: Pool) -> None:
     describer = ToyDescriber()
     first = pool.view().descriptors(describer)
     assert pool.view().descriptors(describer) is first
@@ -51,7 +51,7 @@ def test_only_new_episodes_are_computed(pool: Pool) -> None:
     pool.remove(["b"])
     pool.add([toy_episode("b", t=3)])
     assert pool.view().descriptors(describer).episode_ids == ("a", "c", "d", "b")
-    assert describer.asked == [*IDS, "d", "b"], "another b has another content"
+    assert describer.asked == [*IDS, "d", "b"], "the new b has different content"
     pool.compact()
     pool.rollback(2)
     again = pool.view().descriptors(describer)
@@ -59,7 +59,7 @@ def test_only_new_episodes_are_computed(pool: Pool) -> None:
     assert all(np.array_equal(again.terms[term], first.terms[term]) for term in first.terms)
 
 
-def test_what_was_given_out_never_changes(pool: Pool) -> None:
+def test_returned_descriptors_never_change(pool: Pool) -> None:
     describer = ToyDescriber()
     given = []
     for i in range(6):
@@ -81,7 +81,7 @@ def _again(name: str) -> Episode:
     return toy_episode(name, t=40 if name.startswith("new") else 5 + IDS.index(name))
 
 
-def test_fingerprints_live_side_by_side_whatever_they_are_called(pool: Pool) -> None:
+def test_descriptors_of_several_fingerprints_coexist_whatever_their_names(pool: Pool) -> None:
     names = ["toy-1", "../../x", "a/b", "ü", "x" * 300]
     for scale, name in enumerate(names, 1):
         pool.view().descriptors(ToyDescriber(fingerprint=name, scale=scale))
@@ -95,7 +95,7 @@ def test_fingerprints_live_side_by_side_whatever_they_are_called(pool: Pool) -> 
     assert pool.verify().ok
 
 
-def test_a_table_of_another_describer_is_refused(pool: Pool) -> None:
+def test_cached_descriptors_of_another_describer_are_refused(pool: Pool) -> None:
     pool.view().descriptors(ToyDescriber())
     wider = ToyDescriber(dims={"proprio": 2, "object": 4})
     with pytest.raises(DatasetError, match="computed again"):
@@ -109,7 +109,7 @@ def test_a_table_of_another_describer_is_refused(pool: Pool) -> None:
         Pool.open(pool.uri).view().descriptors(ToyDescriber(fingerprint="toy-2"))
 
 
-def test_losing_a_table_loses_nothing(pool: Pool) -> None:
+def test_deleted_descriptors_are_computed_again(pool: Pool) -> None:
     first = pool.view().descriptors(ToyDescriber())
     shutil.rmtree(Path(pool.uri) / "derived")
     describer = ToyDescriber()
@@ -118,7 +118,9 @@ def test_losing_a_table_loses_nothing(pool: Pool) -> None:
     assert all(np.array_equal(again.terms[term], first.terms[term]) for term in first.terms)
 
 
-def test_damage_is_found_and_computed_again(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_descriptors_are_found_and_computed_again(
+    pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
     first = pool.view().descriptors(ToyDescriber())
     (shard,) = shards(pool)
     data = bytearray(shard.read_bytes())
@@ -140,19 +142,19 @@ class _Wrong(ToyDescriber):
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])
-def test_a_describer_must_keep_its_promise(pool: Pool, scale: float) -> None:
+def test_a_describer_that_returns_wrong_terms_or_lengths_is_an_error(pool: Pool, scale: float) -> None:
     with pytest.raises(DatasetError, match="toy-1"):
         pool.view().descriptors(_Wrong(scale=scale))
     assert not shards(pool)
 
 
-def test_what_is_described_without_end_is_not_used(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
+def test_descriptors_that_are_not_finite_are_left_out(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     found = pool.view().descriptors(replace(ToyDescriber(), scale=float("inf")))
     assert found.starts.tolist() == [0, 0, 0, 0]
     assert "not finite" in caplog.text
 
 
-def test_a_pool_that_cannot_be_written_to_is_still_described(
+def test_descriptors_of_a_read_only_pool_are_computed_but_not_cached(
     pool: Pool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read_only(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Damage: every changed byte is found, episodes are named, the others stay usable, repair mends."""
+"""Damage to a pool: every changed byte is found, episodes are named, the rest stays usable, repair works."""
 
 import logging
 import shutil
@@ -17,7 +17,7 @@ from recap.pool.verify import HINT
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Pool:
-    """A pool with films, deletions, a compaction, a tag and descriptors."""
+    """A pool with videos, deletions, a compaction, a tag and descriptors."""
     pool = Pool.create(tmp_path_factory.mktemp("pools") / "sound")
     pool.add([toy_episode("a", images=True), toy_episode("b"), toy_episode("c")])
     pool.add([toy_episode("d"), toy_episode("e")])
@@ -53,9 +53,9 @@ def newest_data(pool: Pool) -> str:
     return f"episodes.lance/data/{fragment.metadata.files[0].path}"
 
 
-def test_a_changed_byte_anywhere_is_found_and_mended(sound: Pool, tmp_path: Path) -> None:
+def test_a_changed_byte_in_any_file_is_found_and_repaired(sound: Pool, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    names = [name for name in sound.files.names("") if name != HINT]  # rewritten in place, and only a hint
+    names = [name for name in sound.files.names("") if name != HINT]  # only a hint, rewritten in place
     lost_ever = 0
     for round_, name in enumerate(rng.permutation(names)[:28]):
         place = tmp_path / str(round_)
@@ -79,18 +79,16 @@ def test_a_changed_byte_anywhere_is_found_and_mended(sound: Pool, tmp_path: Path
     assert lost_ever < 28
 
 
-def test_a_damaged_fragment_names_its_episodes_and_spares_the_others(
-    pool: Pool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_fragment_loses_only_its_own_episodes(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     name = newest_data(pool)
     data = (Path(pool.uri) / name).read_bytes()
     (Path(pool.uri) / name).write_bytes(
         data[:10] + bytes(len(data) - 10)
-    )  # no trailer: nothing in it is read
+    )  # without its trailer nothing in the file can be read
     pool = Pool.open(pool.uri)
     report = pool.verify()
     assert [finding.file for finding in report.findings] == [name]
-    assert set(report.episodes) == {"h", "j"}, "i was removed before"
+    assert set(report.episodes) == {"h", "j"}, "'i' was removed before"
     assert {episode.id for episode in pool} == ALL - {"h", "j"}
     assert "'h', 'j'" in caplog.text
     assert same_episode(pool.get("g"), toy_episode("g"))
@@ -107,7 +105,7 @@ def test_a_damaged_fragment_names_its_episodes_and_spares_the_others(
     assert same_episode(Pool.open(pool.uri).get("h"), toy_episode("h"))
 
 
-def test_what_was_compacted_is_found_in_older_files(pool: Pool) -> None:
+def test_repair_recovers_compacted_rows_from_older_files(pool: Pool) -> None:
     first = pool.table.head().get_fragments()[0]
     flip(pool, f"episodes.lance/data/{first.metadata.files[0].path}")
     pool = Pool.open(pool.uri)
@@ -118,7 +116,7 @@ def test_what_was_compacted_is_found_in_older_files(pool: Pool) -> None:
     assert same_episode(pool.get("d"), toy_episode("d"))
 
 
-def test_a_changed_row_that_no_seal_vouches_for_is_left_out(
+def test_a_changed_row_in_a_fragment_without_a_seal_is_left_out(
     pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:
     seal = seal_name(int(pool.table.head().get_fragments()[-1].fragment_id))
@@ -127,7 +125,7 @@ def test_a_changed_row_that_no_seal_vouches_for_is_left_out(
     numbers = toy_episode("h").actions.tobytes()
     assert place.read_bytes().count(numbers) == 1
     flip(pool, name, place.read_bytes().index(numbers))
-    (Path(pool.uri) / seal).unlink()  # its writer died before it was written
+    (Path(pool.uri) / seal).unlink()  # as if the writer had died before it wrote the seal
     pool = Pool.open(pool.uri)
     assert {episode.id for episode in pool} == ALL - {"h"}
     assert same_episode(pool.view().episode("j"), toy_episode("j"))
@@ -135,7 +133,7 @@ def test_a_changed_row_that_no_seal_vouches_for_is_left_out(
 
 
 @pytest.mark.parametrize("how", ["flipped", "emptied", "cut"])
-def test_a_damaged_newest_manifest_opens_the_last_whole_version(
+def test_a_pool_with_a_damaged_newest_manifest_opens_at_the_last_intact_version(
     pool: Pool, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool.add([toy_episode("k"), toy_episode("l")])
@@ -157,12 +155,12 @@ def test_a_damaged_newest_manifest_opens_the_last_whole_version(
     repair = pool.repair()
     assert repair.redone == (newest,)
     assert repair.lost == ()
-    assert set(pool.ids()) == ALL | {"k", "l"}, "what was acknowledged is done again"
+    assert set(pool.ids()) == ALL | {"k", "l"}, "acknowledged additions are redone"
     pool.add([toy_episode("m")])
     assert Pool.open(pool.uri).verify().ok
 
 
-def test_a_lost_removal_is_done_again(pool: Pool) -> None:
+def test_repair_redoes_a_removal_that_was_lost(pool: Pool) -> None:
     pool.remove(["a"])
     flip(pool, manifest_name(pool.version))
     pool = Pool.open(pool.uri)
@@ -172,7 +170,7 @@ def test_a_lost_removal_is_done_again(pool: Pool) -> None:
     assert pool.verify().ok
 
 
-def test_a_damaged_film_is_never_shown(pool: Pool) -> None:
+def test_a_damaged_video_is_an_error_when_read(pool: Pool) -> None:
     digest = pool.index().by_id["a"]
     frames = pool.get("a").images["top"]
     name = next(n for n in pool.files.names("blobs") if frames.digest in n)  # type: ignore[attr-defined]
@@ -183,11 +181,11 @@ def test_a_damaged_film_is_never_shown(pool: Pool) -> None:
     assert pool.repair().lost == ("a",)
     pool.add([toy_episode("a", images=True)])
     assert pool.index().by_id["a"].sha256 == digest.sha256
-    assert len(np.array(pool.get("a").images["top"])) == 8, "adding it again heals the film"
+    assert len(np.array(pool.get("a").images["top"])) == 8, "adding it again restores the video"
     assert pool.verify().ok
 
 
-def test_a_missing_file_is_damage_too(pool: Pool) -> None:
+def test_a_missing_file_counts_as_damage(pool: Pool) -> None:
     (Path(pool.uri) / newest_data(pool)).unlink()
     pool = Pool.open(pool.uri)
     assert set(pool.verify().episodes) == {"h", "j"}
@@ -195,7 +193,7 @@ def test_a_missing_file_is_damage_too(pool: Pool) -> None:
     assert pool.verify().ok
 
 
-def test_a_damaged_listing_is_found_and_written_anew(pool: Pool) -> None:
+def test_a_damaged_repair_listing_is_found_and_set_aside(pool: Pool) -> None:
     flip(pool, next(iter(pool.files.names("blobs"))))
     listing = pool.repair().listing
     assert listing is not None
@@ -208,7 +206,7 @@ def test_a_damaged_listing_is_found_and_written_anew(pool: Pool) -> None:
     assert listing in repair.set_aside
 
 
-def test_repair_of_a_sound_pool_changes_nothing(pool: Pool) -> None:
+def test_repair_of_an_intact_pool_changes_nothing(pool: Pool) -> None:
     before = {name: pool.files.read(name) for name in pool.files.names("")}
     repair = pool.repair()
     assert repair.report.ok

@@ -1,4 +1,4 @@
-"""A demonstration of another layout than the pool's is refused by name, before anything is written."""
+"""Demonstrations that differ from the pool's layout are refused by id, before anything is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILM = [np.zeros((32, 32, 3), np.uint8)] * 12
 
 
 def pushed(name: str, seed: int = 0, cameras: tuple[str, ...] = ("top",), **changes: Any) -> Episode:
-    """A demonstration in the plane, with cameras."""
+    """A planar demonstration with cameras."""
     episode = random_episode(name, seed, n=12)
     return replace(episode, images=dict.fromkeys(cameras, FILM), **changes)
 
@@ -32,7 +32,7 @@ POOL = MemoryView([pushed("a", 1), pushed("b", 2, ("top", "side"))])
 
 
 class Described(MemoryView):
-    """A view of a pool that says what its robot is."""
+    """A pool view with a robot description."""
 
     robot = RobotSpec(
         "arm",
@@ -53,7 +53,7 @@ class Described(MemoryView):
         ({"objects": {}}, "object 'block' is missing"),
     ],
 )
-def test_what_differs_is_named(changes: dict[str, Any], words: str) -> None:
+def test_the_error_names_the_demonstration_and_what_differs(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError) as caught:
         refuse_other_layout(POOL, [pushed("good"), pushed("bad", **changes)])
     assert caught.value.code == "pool.layout"
@@ -72,22 +72,22 @@ def test_what_differs_is_named(changes: dict[str, Any], words: str) -> None:
         {"goal": None, "attributes": {}},
     ],
 )
-def test_what_may_differ(changes: dict[str, Any]) -> None:
+def test_differences_that_are_accepted(changes: dict[str, Any]) -> None:
     refuse_other_layout(POOL, [pushed("other", **changes)])
 
 
-def test_what_is_there_already_is_not_looked_at_again() -> None:
+def test_episodes_already_in_the_pool_are_not_checked_again() -> None:
     old = pushed("a", 1, ())
     refuse_other_layout(POOL, [old])
     mixed = MemoryView([pushed("first"), pushed("second", 2, ())])
     refuse_other_layout(mixed, [pushed("third", 3, ())])
 
 
-def test_an_empty_pool_takes_any() -> None:
+def test_an_empty_pool_accepts_any_layout() -> None:
     refuse_other_layout(MemoryView([]), [pushed("a"), arms_episode("b")])
 
 
-def test_a_description_goes_before_the_first_demonstration() -> None:
+def test_the_robot_description_sets_the_layout_of_an_empty_pool() -> None:
     good = replace(
         arms_episode("good", n=12, cameras=("front", "wrist")),
         actions=np.zeros((12, 4), np.float32),
@@ -100,7 +100,7 @@ def test_a_description_goes_before_the_first_demonstration() -> None:
         refuse_other_layout(Described([]), [replace(good, images={"front": FILM})])
 
 
-def test_a_new_task_brings_its_own_objects() -> None:
+def test_a_new_task_may_have_other_objects() -> None:
     lift = arms_episode("lift", 1)
     ring = replace(arms_episode("ring", 2, task="ring the bell"), objects={})
     refuse_other_layout(MemoryView([lift]), [ring])
@@ -108,7 +108,7 @@ def test_a_new_task_brings_its_own_objects() -> None:
         refuse_other_layout(MemoryView([lift]), [replace(ring, task=lift.task)])
 
 
-def test_nothing_of_it_is_written(tmp_path: Path) -> None:
+def test_a_refused_batch_writes_nothing(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([pushed("a")])
     before = sorted(pool.files.names(""))

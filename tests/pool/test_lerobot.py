@@ -1,4 +1,4 @@
-"""LeRobot datasets: exact round trips, all-or-nothing writes and clear words about damage."""
+"""LeRobot datasets that we write: exact round trips, all-or-nothing writes, one-line errors for damage."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
     goal_dim=st.integers(0, 3),
     cameras=st.sampled_from([(), ("top",), ("a.b", "wrist")]),
     fps=st.sampled_from([1.0, 10, 16.7, 30, 1 / 0.06]),
-    number=st.floats(-1e9, 1e9, width=32),  # what a pool takes
+    number=st.floats(-1e9, 1e9, width=32),  # the range that a pool accepts
     text=words,
     attributes=st.dictionaries(names, st.one_of(names, st.integers(), finite, st.booleans()), max_size=2),
 )
@@ -142,7 +142,7 @@ def test_round_trip(
             assert_same(read, written)
 
 
-def test_rolls_over_to_more_files(tmp_path: Path) -> None:
+def test_a_large_dataset_is_split_into_several_files(tmp_path: Path) -> None:
     episodes = [make_episode(i, n=20 + i, cameras=("top", "wrist")) for i in range(9)]
     dataset = build(tmp_path / "set", episodes, TINY)
     for pattern in ("data/*/*.parquet", "videos/observation.images.top/*/*.mp4", "meta/episodes/*/*.parquet"):
@@ -158,7 +158,7 @@ def test_rolls_over_to_more_files(tmp_path: Path) -> None:
     assert [episode.id for episode in dataset[2:4]] == ["demo-2", "demo-3"]
 
 
-def test_many_episodes_share_a_file(tmp_path: Path) -> None:
+def test_small_episodes_share_one_file(tmp_path: Path) -> None:
     episodes = [make_episode(i, n=3 + i) for i in range(6)]
     dataset = build(tmp_path / "set", episodes)
     files = sorted(
@@ -186,7 +186,7 @@ def test_equal_episodes_give_equal_bytes(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_columns_and_statistics(tmp_path: Path) -> None:
+def test_columns_and_statistics_follow_the_lerobot_format(tmp_path: Path) -> None:
     episodes = [make_episode(0, n=30), make_episode(1, n=10, task="again")]
     build(tmp_path / "set", episodes)
     table = pq.read_table(tmp_path / "set/data/chunk-000/file-000.parquet")
@@ -212,7 +212,7 @@ def test_columns_and_statistics(tmp_path: Path) -> None:
     assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["task"]
 
 
-def test_reports_progress(tmp_path: Path) -> None:
+def test_assemble_reports_progress(tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     for index in range(3):
         stage_episode(tmp_path / "staged", index, make_episode(index))
@@ -222,7 +222,9 @@ def test_reports_progress(tmp_path: Path) -> None:
     assert steps == [(i, 6) for i in range(1, 7)]
 
 
-def test_interrupted_stages_are_ignored_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_staging_files_are_ignored_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert staged_indices(tmp_path / "nowhere") == set()
     stage_episode(tmp_path, 0, make_episode(0))
     stage_episode(tmp_path, 2, make_episode(2))
@@ -230,7 +232,9 @@ def test_interrupted_stages_are_ignored_and_removed(tmp_path: Path, monkeypatch:
         patch.setattr(pq, "write_table", _no_space)
         with pytest.raises(OSError, match="space"):
             stage_episode(tmp_path, 1, make_episode(1))
-        with pytest.raises(OSError, match="space"):  # an index staged anew is not whole until it is done
+        with pytest.raises(
+            OSError, match="space"
+        ):  # staging an index again invalidates it until it is complete
             stage_episode(tmp_path, 2, make_episode(3))
     (tmp_path / ".episode-000004.parquet.partial").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("mine")
@@ -243,7 +247,9 @@ def test_interrupted_stages_are_ignored_and_removed(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("broken", ["concatenate_videos", "_aggregate", "_pandas_index"])
-def test_root_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+def test_a_failed_assemble_leaves_no_dataset_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
     stage_episode(tmp_path / "staged", 0, make_episode(0))
     with monkeypatch.context() as patch:
         patch.setattr(lerobot_write, broken, _no_space)
@@ -255,7 +261,7 @@ def test_root_is_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["set", "staged"]
 
 
-def test_what_cannot_be_assembled_is_refused(tmp_path: Path) -> None:
+def test_assemble_refuses_missing_or_inconsistent_episodes(tmp_path: Path) -> None:
     staged = tmp_path / "staged"
     stage_episode(staged, 0, make_episode(0))
     with pytest.raises(DatasetError, match="first 1"):
@@ -291,7 +297,7 @@ def test_what_cannot_be_assembled_is_refused(tmp_path: Path) -> None:
         ({"attributes": {"x": [1]}}, "attribute 'x'"),
     ],
 )
-def test_unusable_episodes_are_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_staging_refuses_unusable_episodes(tmp_path: Path, change: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as caught:
         stage_episode(tmp_path, 0, replace(make_episode(), **change))
     assert says in str(caught.value)
@@ -299,8 +305,8 @@ def test_unusable_episodes_are_refused(tmp_path: Path, change: dict[str, Any], s
     assert list(tmp_path.iterdir()) == []
 
 
-def test_datasets_of_others_have_defaults(tmp_path: Path) -> None:
-    """Plain lists, no columns of ours, no goal or objects, another name for the camera."""
+def test_a_dataset_without_our_columns_is_read_with_defaults(tmp_path: Path) -> None:
+    """Variable-length lists, none of our columns, no goal or objects, another camera key."""
     build(tmp_path / "set", [make_episode(0), make_episode(1)])
     root = tmp_path / "set"
     key, other = "observation.images.top", "observation.image"
@@ -331,7 +337,7 @@ def test_datasets_of_others_have_defaults(tmp_path: Path) -> None:
     assert episode.proprio.tobytes() == make_episode(1).proprio.tobytes()
 
 
-def test_objects_of_others_stay_together(tmp_path: Path) -> None:
+def test_an_environment_state_without_our_column_names_is_one_object(tmp_path: Path) -> None:
     build(tmp_path / "set", [make_episode(0)])
     for other in (None, ["x", "y", "z"], {"motors": ["a"]}, ["block.0", "block.2", "block.1"]):
         edit_info(tmp_path / "set", partial(rename_objects, other))
@@ -339,7 +345,7 @@ def test_objects_of_others_stay_together(tmp_path: Path) -> None:
         assert objects["environment"].tobytes() == make_episode(0).objects["block"].tobytes()
 
 
-def test_an_uneven_clock_is_kept(tmp_path: Path) -> None:
+def test_uneven_timestamps_are_kept(tmp_path: Path) -> None:
     times = np.cumsum(np.full(9, 0.13)).astype(np.float32)
     build(tmp_path / "set", [make_episode(0)])
     edit_table(tmp_path / "set" / DATA, lambda t: set_column(t, "timestamp", pa.array(times)))
@@ -443,7 +449,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", [*DAMAGE, *DEEP_DAMAGE])
-def test_damage_is_told_in_one_line(tmp_path: Path, whole: Path, kind: str) -> None:
+def test_damage_is_a_one_line_error_with_the_path_and_what_to_do(
+    tmp_path: Path, whole: Path, kind: str
+) -> None:
     shutil.copytree(whole.parent, tmp_path, dirs_exist_ok=True)
     root = tmp_path / "set"
     (DAMAGE | DEEP_DAMAGE)[kind](root)
@@ -454,8 +462,8 @@ def test_damage_is_told_in_one_line(tmp_path: Path, whole: Path, kind: str) -> N
     assert "; " in str(caught.value)  # what to do
 
 
-def test_check_decodes_the_videos(tmp_path: Path, whole: Path) -> None:
-    """A file whose index is whole and whose frames are not is found by `check` only."""
+def test_damaged_video_frames_are_found_when_decoded(tmp_path: Path, whole: Path) -> None:
+    """A video with an intact index and damaged frames is found only by decoding it."""
     shutil.copytree(whole, tmp_path / "set")
     video = tmp_path / "set" / VIDEO
     content = bytearray(video.read_bytes())

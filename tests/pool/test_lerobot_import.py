@@ -1,4 +1,4 @@
-"""LeRobot datasets through a mapping, and the door that tells formats apart."""
+"""LeRobot datasets read through a mapping, and the detection of dataset formats."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def add_column(root: Path, key: str, values: pa.Array, feature: dict[str, object]) -> None:
-    """A column as a foreign dataset may have it."""
+    """Adds a column and its feature, as in a dataset written by others."""
     path = root / "data/chunk-000/file-000.parquet"
     pq.write_table(pq.read_table(path).append_column(key, values), path)
     info = json.loads((root / "meta/info.json").read_text())
@@ -58,7 +58,7 @@ def add_column(root: Path, key: str, values: pa.Array, feature: dict[str, object
     (root / "meta/info.json").write_text(json.dumps(info))
 
 
-def test_by_default_an_episode_is_what_was_written(dataset: Path) -> None:
+def test_without_a_mapping_an_episode_reads_as_written(dataset: Path) -> None:
     source = open_source(dataset)
     assert (source.format, len(source)) == ("lerobot", 2)
     for number, ours in enumerate(source):
@@ -80,7 +80,7 @@ def test_by_default_an_episode_is_what_was_written(dataset: Path) -> None:
     assert not check_dataset(source)
 
 
-def test_a_mapping_reaches_columns_the_reader_does_not_keep(dataset: Path) -> None:
+def test_a_mapping_can_use_any_numeric_column(dataset: Path) -> None:
     force = np.arange(18 * 3, dtype=np.float32).reshape(18, 3)
     column = pa.FixedSizeListArray.from_arrays(pa.array(force.reshape(-1)), 3)
     add_column(dataset, "observation.force", column, {"dtype": "float32", "shape": [3], "names": None})
@@ -105,7 +105,7 @@ def test_a_mapping_reaches_columns_the_reader_does_not_keep(dataset: Path) -> No
         open_source(dataset, mapping={"image:top": "observation.image.top"})
 
 
-def test_its_frame_rate_is_its_own(dataset: Path) -> None:
+def test_another_frame_rate_than_the_datasets_is_an_error(dataset: Path) -> None:
     assert open_source(dataset, fps=10)[0].fps == 10
     with pytest.raises(InputError, match="says 10 fps, not 20"):
         open_source(dataset, fps=20)
@@ -123,7 +123,7 @@ def test_its_frame_rate_is_its_own(dataset: Path) -> None:
         (pa.array([1.0] * 18), {"shape": [1]}),
     ],
 )
-def test_a_column_that_is_not_what_it_says(
+def test_a_column_that_contradicts_its_feature_is_an_error(
     dataset: Path, column: pa.Array, feature: dict[str, object]
 ) -> None:
     add_column(dataset, "observation.force", column, feature)
@@ -132,7 +132,7 @@ def test_a_column_that_is_not_what_it_says(
     assert "\n" not in str(caught.value)
 
 
-def test_formats_are_told_apart(tmp_path: Path, dataset: Path) -> None:
+def test_the_format_is_detected_from_the_path(tmp_path: Path, dataset: Path) -> None:
     assert detect_format(dataset) == "lerobot"
     assert detect_format(write_robomimic(tmp_path / "lift.hdf5")) == "robomimic"
     folder = write_robotwin(tmp_path / "task/config", 1)
@@ -141,7 +141,7 @@ def test_formats_are_told_apart(tmp_path: Path, dataset: Path) -> None:
     assert detect_format(write_tracked(tmp_path / "takes/a").parent) == "tracked"
 
 
-def test_what_is_none_of_them_says_what_was_found(tmp_path: Path, dataset: Path) -> None:
+def test_an_unknown_format_error_says_what_was_found_and_expected(tmp_path: Path, dataset: Path) -> None:
     folder = tmp_path / "bags"
     (folder / "deep").mkdir(parents=True)
     for name in ("a.bag", "b.bag", "deep/c.json"):
@@ -177,7 +177,7 @@ def test_what_is_none_of_them_says_what_was_found(tmp_path: Path, dataset: Path)
 
 
 @pytest.mark.parametrize("format_", ["lerobot", "robomimic", "robotwin", "tracked"])
-def test_the_wrong_format_is_one_line(tmp_path: Path, format_: str) -> None:
+def test_opening_with_the_wrong_format_is_a_one_line_error(tmp_path: Path, format_: str) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["weights/layer0"] = np.zeros(3)
     for path in (tmp_path, tmp_path / "other.h5"):
@@ -186,7 +186,7 @@ def test_the_wrong_format_is_one_line(tmp_path: Path, format_: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_source_is_a_sequence(dataset: Path) -> None:
+def test_a_source_supports_slices_and_negative_indices(dataset: Path) -> None:
     source = open_source(dataset)
     assert [episode.id for episode in source[::-1]] == ["demo-1", "demo-0"]
     assert source[-1].id == "demo-1"
@@ -195,7 +195,7 @@ def test_a_source_is_a_sequence(dataset: Path) -> None:
     assert replace(source[0], id="x").id == "x"
 
 
-def test_a_transform_is_applied_to_every_episode_as_it_is_read(dataset: Path) -> None:
+def test_a_transform_is_applied_to_every_episode_when_read(dataset: Path) -> None:
     def doubled(episode: Episode) -> Episode:
         return replace(episode, proprio=np.repeat(episode.proprio, 2, axis=1))
 
@@ -218,7 +218,7 @@ def test_a_transform_is_applied_to_every_episode_as_it_is_read(dataset: Path) ->
         (["x"], ()),
     ],
 )
-def test_names_of_columns_may_be_nested(dataset: Path, names: object, flat: tuple[str, ...]) -> None:
+def test_nested_feature_names_are_flattened(dataset: Path, names: object, flat: tuple[str, ...]) -> None:
     info = json.loads((dataset / "meta/info.json").read_text())
     info["features"]["observation.state"]["names"] = names
     (dataset / "meta/info.json").write_text(json.dumps(info))

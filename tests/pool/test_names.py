@@ -1,4 +1,4 @@
-"""Names of versions and demonstrations: a name never stands for a number, and never drives a terminal."""
+"""Names of tags and demonstrations: none looks like a version number or sends terminal escapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_tag_that_looks_like_a_version_is_refused(pool: Pool, name: str) -> No
     assert pool.tags() == {}
 
 
-def test_a_tag_of_older_days_does_not_hijack_a_version(pool: Pool) -> None:
+def test_an_old_tag_named_like_a_version_does_not_shadow_the_version(pool: Pool) -> None:
     pool.files.write(f"tags/{sha256(b'2')[:32]}.json", sealed({"name": "2", "version": 1}))
     assert pool.tags() == {"2": 1}
     assert pool.resolve("2") == 2
@@ -41,7 +41,7 @@ def test_a_tag_of_older_days_does_not_hijack_a_version(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("name", [ESCAPE, "a\nb", "a\0b", "\u202eabc", "\u200b", "x" * 201, "  "])
-def test_a_tag_is_one_line_of_plain_words(pool: Pool, name: str) -> None:
+def test_a_tag_must_be_one_short_line_of_visible_text(pool: Pool, name: str) -> None:
     with pytest.raises(InputError):
         pool.tag(name)
     assert pool.tags() == {}
@@ -49,13 +49,13 @@ def test_a_tag_is_one_line_of_plain_words(pool: Pool, name: str) -> None:
 
 @pytest.mark.parametrize("field", ["id", "scene_id", "task", "embodiment", "source", "action_space"])
 @pytest.mark.parametrize("text", [ESCAPE, "a\nb", "a\x7fb", "a\u202eb"])
-def test_control_characters_do_not_get_into_a_pool(pool: Pool, field: str, text: str) -> None:
+def test_episodes_with_control_characters_are_refused(pool: Pool, field: str, text: str) -> None:
     with pytest.raises(InputError, match="control characters"):
         pool.add([replace(toy_episode("c"), **{field: text})])
     assert pool.ids() == ("a", "b")
 
 
-def test_what_is_there_from_older_days_is_shown_without_escapes(
+def test_control_characters_already_in_a_pool_are_escaped_when_shown(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recap.pool.schema.check_episode", lambda episode: None)

@@ -1,4 +1,4 @@
-"""Pools and datasets by name or place."""
+"""Opening pools and datasets by name or path."""
 
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from recap.suites import suites
 NAMES = ("a", "b")
 
 
-def test_pools_of_every_suite_have_a_name() -> None:
+def test_pool_names_lists_the_pools_of_every_suite() -> None:
     assert set(pool_names()) == {name for suite in suites().values() for name in suite.pools()}
-    assert all(pool_names().values()), "each says what is in it"
+    assert all(pool_names().values()), "each has a description"
     for suite in suites().values():
         assert suite.default_pool is None or suite.default_pool in pool_names()
 
@@ -44,7 +44,7 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "dataset"
 
 
-def test_a_snapshot_and_a_live_pool_are_opened_by_their_path(snapshot: Path, live: Path) -> None:
+def test_packed_and_live_pools_are_opened_by_path(snapshot: Path, live: Path) -> None:
     assert isinstance(open_pool(str(snapshot)), PackedPool)
     assert isinstance(open_pool(str(live)), Pool)
     for place in (snapshot, live):
@@ -53,18 +53,20 @@ def test_a_snapshot_and_a_live_pool_are_opened_by_their_path(snapshot: Path, liv
             assert same_episode(view.episode("b"), toy_episode("b"))
 
 
-def test_a_live_pool_may_be_named_without_a_slash(live: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_pool_is_opened_by_a_relative_path_without_a_slash(
+    live: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(live.parent)
     assert open_pool("live").view().episode_ids == NAMES
 
 
-def test_a_dataset_is_read_as_demonstrations(dataset: Path) -> None:
+def test_a_lerobot_dataset_is_opened_as_demonstrations_and_as_a_pool(dataset: Path) -> None:
     for view in (open_demonstrations(str(dataset)), open_pool(str(dataset)).view()):
         assert view.episode_ids == NAMES
         assert np.array_equal(view.episode("a").actions, toy_episode("a").actions)
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_pool_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'pusht-9x100'"):
         open_pool("pusht-9x10")
     with pytest.raises(InputError, match="there is no pool 'nothing-like-it'"):
@@ -78,6 +80,6 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
         open_demonstrations(str(tmp_path / "folder"))
 
 
-def test_a_pool_needs_no_mapping(live: Path) -> None:
+def test_a_mapping_for_a_pool_is_an_error(live: Path) -> None:
     with pytest.raises(DatasetError):
         open_demonstrations(str(live), {"actions": "a"})

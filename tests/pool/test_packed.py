@@ -1,4 +1,4 @@
-"""The packed pool: one file, equal to the live view, and read without Lance."""
+"""Packed pools: one file with the same contents as the live view, read without Lance."""
 
 import resource
 import subprocess
@@ -29,7 +29,7 @@ def packed(pool: Pool) -> Path:
     return path
 
 
-def test_it_is_equal_to_the_live_view(pool: Pool, packed: Path) -> None:
+def test_a_packed_pool_equals_the_live_view(pool: Pool, packed: Path) -> None:
     live, snapshot = pool.view(), PackedPool.open(packed).view()
     assert snapshot.version == live.version
     assert snapshot.episode_ids == live.episode_ids
@@ -47,7 +47,7 @@ def test_it_is_equal_to_the_live_view(pool: Pool, packed: Path) -> None:
         assert all(np.array_equal(x.terms[term], y.terms[term]) for term in x.terms)
 
 
-def test_equal_pools_give_equal_bytes_and_a_packed_pool_can_be_packed(pool: Pool, packed: Path) -> None:
+def test_packing_a_packed_pool_again_gives_equal_bytes(pool: Pool, packed: Path) -> None:
     again = packed.with_name("again.safetensors")
     from recap.pool.packed import write_packed
 
@@ -57,7 +57,7 @@ def test_equal_pools_give_equal_bytes_and_a_packed_pool_can_be_packed(pool: Pool
     assert again.read_bytes() == packed.read_bytes()
 
 
-def test_what_was_not_packed_is_computed(pool: Pool, packed: Path) -> None:
+def test_descriptors_that_were_not_packed_are_computed(pool: Pool, packed: Path) -> None:
     describer = ToyDescriber(fingerprint="third", scale=5.0)
     snapshot = PackedPool.open(packed)
     found = snapshot.descriptors(describer)
@@ -69,7 +69,7 @@ def test_what_was_not_packed_is_computed(pool: Pool, packed: Path) -> None:
         snapshot.descriptors(ToyDescriber(dims={"proprio": 9, "object": 3}))
 
 
-def test_reading_needs_neither_lance_nor_arrow(packed: Path) -> None:
+def test_reading_a_packed_pool_imports_neither_lance_nor_pyarrow_nor_torch(packed: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from recap.pool.packed import PackedPool; "
         f"pool = PackedPool.open(Path({str(packed)!r})); "
@@ -80,14 +80,14 @@ def test_reading_needs_neither_lance_nor_arrow(packed: Path) -> None:
     assert shown.stdout.strip() == "[]"
 
 
-def test_without_images_it_is_small(pool: Pool, packed: Path) -> None:
+def test_a_pool_packed_without_images_is_smaller(pool: Pool, packed: Path) -> None:
     small = packed.with_name("small.safetensors")
     pool.pack(small, images=False)
     assert small.stat().st_size < packed.stat().st_size / 2
     assert not PackedPool.open(small).episode("a/ü'").images
 
 
-def test_damage_never_goes_unseen(packed: Path) -> None:
+def test_a_changed_byte_anywhere_is_an_error(packed: Path) -> None:
     data = packed.read_bytes()
     target = packed.with_name("damaged.safetensors")
     rng = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def _use_all(path: Path) -> None:
     pool = PackedPool.open(path)
     for episode in pool:
         for digest in (frames.digest for frames in episode.images.values()):
-            # The cache of films would hide the damage, and a test must not depend on it.
+            # Read the blob itself: the video cache would hide the damage.
             raw = pool._file.get_tensor(f"blob/{digest}").tobytes()
             from recap.pool.files import check
 
@@ -117,7 +117,7 @@ def _use_all(path: Path) -> None:
         raise DatasetError("the header has changed")
 
 
-def test_a_full_disk_is_one_line_and_keeps_what_was_there(pool: Pool, packed: Path) -> None:
+def test_packing_to_a_full_disk_is_a_one_line_error_and_keeps_the_old_file(pool: Pool, packed: Path) -> None:
     kept, before = packed.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # no file may grow larger
     try:
@@ -129,7 +129,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there(pool: Pool, packed: Pa
     assert not list(packed.parent.glob(".*partial*"))
 
 
-def test_errors_are_lines(tmp_path: Path, packed: Path) -> None:
+def test_a_missing_file_or_episode_is_an_error(tmp_path: Path, packed: Path) -> None:
     with pytest.raises(DatasetError, match="recap pool pack"):
         PackedPool.open(tmp_path / "nothing")
     with pytest.raises(InputError, match="no episode"):

@@ -1,4 +1,4 @@
-"""Frames kept as they are: read one by one, in any process, and never silently changed."""
+"""Packed pools with raw frames: lossless, read one frame at a time, checked for damage."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def packed(tmp_path: Path) -> Path:
     return tmp_path / "pool.safetensors"
 
 
-def test_they_come_back_without_loss(packed: Path) -> None:
+def test_raw_frames_are_read_back_exactly(packed: Path) -> None:
     episode, pool = toy_episode("a", images=True), PackedPool.open(packed)
     found = pool.episode("a").images
     assert set(found) == set(episode.images)
@@ -40,7 +40,7 @@ def test_equal_views_give_equal_bytes(packed: Path, tmp_path: Path) -> None:
     assert (tmp_path / "again.safetensors").read_bytes() == packed.read_bytes()
 
 
-def test_a_file_packed_anew_is_read_anew(packed: Path) -> None:
+def test_a_file_that_was_packed_again_is_read_again(packed: Path) -> None:
     old = [PackedPool.open(packed).episode(name) for name in ("a", "b")]
     assert all(len(film[0]) for film in old[0].images.values())
     more = toy_episode("c", t=4, images=True)
@@ -51,7 +51,7 @@ def test_a_file_packed_anew_is_read_anew(packed: Path) -> None:
             assert np.array_equal(film[2], episode.images[camera][2])
 
 
-def test_frames_that_have_changed_are_not_shown(packed: Path) -> None:
+def test_changed_frames_are_an_error(packed: Path) -> None:
     data = bytearray(packed.read_bytes())
     frames = next(iter(toy_episode("a", images=True).images.values()))
     at = bytes(data).index(np.stack(list(frames)).tobytes())
@@ -62,7 +62,7 @@ def test_frames_that_have_changed_are_not_shown(packed: Path) -> None:
         film[0]
 
 
-def test_neither_lance_nor_a_decoder_is_loaded(packed: Path) -> None:
+def test_reading_raw_frames_imports_neither_lance_nor_a_video_decoder(packed: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from recap.pool.packed import PackedPool\n"
         f"pool = PackedPool.open(Path({str(packed)!r}))\n"

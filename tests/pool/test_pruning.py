@@ -1,4 +1,4 @@
-"""Forgetting: old versions that nobody needs, and a demonstration for good, verified by grep over bytes."""
+"""Pruning old versions, and deleting a demonstration for good, checked by searching the files' bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def size(pool: Pool) -> int:
 
 
 def with_name(pool: Pool, *needles: bytes) -> list[str]:
-    """Files of a pool whose bytes, or whose name, hold one of these."""
+    """Files of a pool with one of these byte strings in their name or content."""
     found = []
     for file in Path(pool.uri).rglob("*"):
         text = file.name.encode() + (file.read_bytes() if file.is_file() else b"")
@@ -48,7 +48,7 @@ def with_name(pool: Pool, *needles: bytes) -> list[str]:
     return found
 
 
-def test_the_newest_and_the_tagged_stay(pool: Pool) -> None:
+def test_prune_keeps_the_newest_and_the_tagged_versions(pool: Pool) -> None:
     pool.tag("first", 4)
     before, was = list(pool.view()), size(pool)
     done = pool.prune(keep=2, older_than=NO_AGE)
@@ -69,7 +69,7 @@ def test_the_newest_and_the_tagged_stay(pool: Pool) -> None:
     assert pool.verify().ok
 
 
-def test_what_only_pruned_versions_had_is_gone(pool: Pool) -> None:
+def test_prune_deletes_the_data_of_pruned_versions(pool: Pool) -> None:
     digest = dict(pool.index(3).by_id)["e0"].sha256.encode()
     film = sha256(encode(toy_episode("e0", images=True).images["top"], 10.0))
     other = {sha256(encode(e.images["top"], e.fps)) for e in pool.view()}
@@ -83,20 +83,20 @@ def test_what_only_pruned_versions_had_is_gone(pool: Pool) -> None:
     assert pool.verify().ok
 
 
-def test_young_versions_stay(pool: Pool) -> None:
+def test_prune_keeps_versions_younger_than_the_given_age(pool: Pool) -> None:
     assert pool.prune(keep=1, older_than=timedelta(hours=1)) == []
     assert len(pool.versions()) == 12
 
 
-def test_a_dry_run_removes_nothing(pool: Pool) -> None:
+def test_a_dry_run_of_prune_removes_nothing(pool: Pool) -> None:
     assert len(pool.prune(keep=1, older_than=NO_AGE, dry_run=True)) == 11
     assert len(pool.versions()) == 12
 
 
-def test_readers_of_any_version_go_on(pool: Pool) -> None:
+def test_readers_of_pruned_versions_continue_at_the_newest(pool: Pool) -> None:
     behind = Pool.open(pool.uri)
     behind.view()
-    pool.tag("mine")  # so that the reader's own version stays, and those after it go
+    pool.tag("mine")  # the reader's version stays, those after it are pruned
     for i in range(10, 14):
         pool.add([toy_episode(f"e{i}", images=True)])
     lagging = Pool.open(pool.uri)
@@ -110,7 +110,7 @@ def test_readers_of_any_version_go_on(pool: Pool) -> None:
         assert "e15" in reader.view().episode_ids
 
 
-def test_pruning_while_others_write_and_read_loses_nothing(pool: Pool) -> None:
+def test_pruning_during_writes_and_reads_loses_nothing(pool: Pool) -> None:
     stop, failed, added = threading.Event(), [], []
 
     def write(name: str) -> None:
@@ -146,7 +146,7 @@ def test_pruning_while_others_write_and_read_loses_nothing(pool: Pool) -> None:
     assert all(len(np.array(episode.images["top"])) == 8 for episode in pool.view())
 
 
-def test_a_tag_is_on_a_version_that_nobody_has_pruned(
+def test_a_tag_during_a_prune_marks_a_version_that_still_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, other = Pool.create(tmp_path / "pool"), Pool.open(tmp_path / "pool")
@@ -166,7 +166,7 @@ def test_a_tag_is_on_a_version_that_nobody_has_pruned(
 
 
 def person() -> Episode:
-    """Someone's film and movements."""
+    """A demonstration with a person's name, video and movements."""
     rng = np.random.default_rng(7)
     noise = [rng.integers(0, 255, (32, 32, 3), dtype=np.uint8) for _ in range(8)]
     return replace(
@@ -178,7 +178,7 @@ def person() -> Episode:
 
 
 @pytest.mark.parametrize("still_there", [True, False])
-def test_a_demonstration_is_deleted_for_good(pool: Pool, still_there: bool) -> None:
+def test_a_demonstration_deleted_for_good_leaves_no_bytes(pool: Pool, still_there: bool) -> None:
     anna = person()
     pool.add([toy_episode("x", images=True), anna, toy_episode("y", images=True)])
     pool.compact()
@@ -193,7 +193,7 @@ def test_a_demonstration_is_deleted_for_good(pool: Pool, still_there: bool) -> N
         film[len(film) // 2 :][:60],
         sha256(film).encode(),
     )
-    assert all(with_name(pool, needle) for needle in needles), "before, grep finds each of them"
+    assert all(with_name(pool, needle) for needle in needles), "before the deletion each of them is found"
     if not still_there:
         pool.remove(["person/anna"])
         pool.add([toy_episode("after", images=True)])
@@ -212,7 +212,7 @@ def test_a_demonstration_is_deleted_for_good(pool: Pool, still_there: bool) -> N
     assert pool.add([toy_episode("more", images=True)]) > 0
 
 
-def test_a_reader_of_what_was_deleted_goes_on_without_it(pool: Pool) -> None:
+def test_a_reader_continues_without_the_deleted_demonstration(pool: Pool) -> None:
     pool.add([person()])
     reader = Pool.open(pool.uri)
     assert "person/anna" in reader.view().episode_ids
@@ -221,7 +221,7 @@ def test_a_reader_of_what_was_deleted_goes_on_without_it(pool: Pool) -> None:
     assert len(reader.view()) == 9
 
 
-def test_a_tag_on_a_version_that_has_it_is_not_dropped_unasked(pool: Pool) -> None:
+def test_deleting_for_good_from_a_tagged_version_needs_with_tags(pool: Pool) -> None:
     pool.add([person()])
     pool.tag("with-anna")
     with pytest.raises(InputError, match="with-anna"):
@@ -234,7 +234,7 @@ def test_a_tag_on_a_version_that_has_it_is_not_dropped_unasked(pool: Pool) -> No
         pool.forget(["person/anna"])
 
 
-def test_as_it_is_typed(pool: Pool) -> None:
+def test_the_prune_and_rm_commands(pool: Pool) -> None:
     def said(*words: str) -> str:
         result = CliRunner().invoke(commands, list(words), standalone_mode=False)
         assert result.exception is None, result.exception

@@ -1,4 +1,4 @@
-"""What we write in RoboTwin's layout is what RoboTwin would have written, and comes back as it was."""
+"""Exports in RoboTwin's layouts: read back unchanged, and readable by RoboTwin's own training scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import h5py  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from arms import RED, arms_episode, picture
-from robotwin_scripts import act, dp, newer
+from robotwin_scripts import act, dp, instructions, newer
 
 from recap.errors import InputError, RunDirectoryError
 from recap.geometry3 import quaternion_to_rotation6
@@ -28,7 +28,7 @@ def two() -> list[Episode]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_written_comes_back(tmp_path: Path, layout: Layout) -> None:
+def test_an_export_reads_back_unchanged(tmp_path: Path, layout: Layout) -> None:
     folder = write_robotwin(two(), tmp_path / "data", "lift_pot", "ur5e_clean", layout=layout)
     assert folder == tmp_path / "data/lift_pot/ur5e_clean"
     source = open_source(folder)
@@ -45,12 +45,12 @@ def test_what_is_written_comes_back(tmp_path: Path, layout: Layout) -> None:
         assert found.attributes["scene.split"] == "clean"
         assert found.attributes["scene.embodiment"] == "ur5e"
         assert set(found.images) == set(CAMERAS)
-        assert list(found.objects) == ["pot", "lid"], "the first is the one that is acted on first"
+        assert list(found.objects) == ["pot", "lid"], "in the order in which the robot acts on them"
         for name, poses in wanted.objects.items():
             np.testing.assert_array_equal(found.objects[name], poses)
 
 
-def test_actions_that_are_not_the_next_state_need_the_newer_layout(tmp_path: Path) -> None:
+def test_only_the_newer_layout_keeps_actions_that_are_not_the_next_state(tmp_path: Path) -> None:
     episode = arms_episode("a", 1)
     ahead = replace(episode, actions=np.concatenate([episode.actions[5:], episode.actions[-5:]]))
     newer = open_source(write_robotwin([ahead], tmp_path, "t", "newer", layout="v1.0"))[0]
@@ -59,7 +59,7 @@ def test_actions_that_are_not_the_next_state_need_the_newer_layout(tmp_path: Pat
     np.testing.assert_allclose(release.actions, episode.actions, rtol=0, atol=1e-6)
 
 
-def test_red_stays_red_and_is_blue_to_others(tmp_path: Path) -> None:
+def test_images_are_stored_with_red_and_blue_swapped_as_robotwin_does(tmp_path: Path) -> None:
     folder = write_robotwin([arms_episode("a", n=10)], tmp_path, "t", "c")
     frame = open_source(folder)[0].images["head"][3]
     assert np.abs(frame.astype(int) - picture(0.3)).mean() < 6
@@ -70,13 +70,13 @@ def test_red_stays_red_and_is_blue_to_others(tmp_path: Path) -> None:
         assert stored.dtype.kind == "S"
         assert stored.dtype.itemsize == max(len(bytes(data)) for data in stored)
         data = np.frombuffer(bytes(stored[3]), np.uint8)
-    other = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)  # any decoder that knows what RGB is
+    other = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)  # as a standard decoder reads it
     assert other is not None
     assert other[12, 28, 2] > 150
 
 
-def test_poses_have_w_first_and_do_not_jump(tmp_path: Path) -> None:
-    turning = arms_episode("a", turn=2 * np.pi)  # past the half turn, where w changes its sign
+def test_poses_have_wxyz_quaternions_without_sign_jumps(tmp_path: Path) -> None:
+    turning = arms_episode("a", turn=2 * np.pi)  # beyond half a turn w changes its sign
     folder = write_robotwin([turning], tmp_path, "t", "c")
     with h5py.File(folder / "data/episode0.hdf5") as file:
         left = file["endpose/left_endpose"][()]
@@ -84,14 +84,14 @@ def test_poses_have_w_first_and_do_not_jump(tmp_path: Path) -> None:
     assert left.shape == (40, 7)
     np.testing.assert_allclose(left[0, 3:], [1, 0, 0, 0], atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(left[:, 3:], axis=1), 1)
-    assert (left[:, 3] < -0.9).any(), "after a whole turn the same rotation is -1, 0, 0, 0"
+    assert (left[:, 3] < -0.9).any(), "after a full turn the quaternion is (-1, 0, 0, 0)"
     assert (np.linalg.norm(np.diff(left[:, 3:], axis=0), axis=1) < 0.3).all()
     np.testing.assert_allclose(quaternion_to_rotation6(left[:, 3:]), turning.proprio[:, 3:9], atol=1e-6)
     np.testing.assert_allclose(left[:, :3], turning.proprio[:, :3], atol=1e-7)
     np.testing.assert_allclose(gripper, turning.proprio[:, 9])
 
 
-def test_joints_are_written_where_they_are_known(tmp_path: Path) -> None:
+def test_joints_are_written_for_episodes_that_have_them(tmp_path: Path) -> None:
     angles = np.arange(40 * 6).reshape(40, 6) / 100
     joints = {"a": (angles, angles + 1)}
     folder = write_robotwin([arms_episode("a"), arms_episode("b")], tmp_path, "t", "c", joints=joints)
@@ -107,7 +107,7 @@ def test_joints_are_written_where_they_are_known(tmp_path: Path) -> None:
         write_robotwin([arms_episode("a")], tmp_path, "t", "d", joints={"a": (angles[1:], angles)})
 
 
-def test_what_lies_beside_the_files(tmp_path: Path) -> None:
+def test_seeds_instructions_and_scene_info_are_written(tmp_path: Path) -> None:
     folder = write_robotwin(two(), tmp_path, "t", "c")
     assert (folder / "seed.txt").read_text() == "100001 100002"
     assert json.loads((folder / "instructions/episode1.json").read_text())["seen"] == ["raise it"]
@@ -116,7 +116,7 @@ def test_what_lies_beside_the_files(tmp_path: Path) -> None:
     assert not (write_robotwin(nameless, tmp_path, "t", "d") / "seed.txt").exists()
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_half_done(tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     folder = write_robotwin([arms_episode("a", n=5)], tmp_path, "t", "c")
     before = (folder / "data/episode0.hdf5").read_bytes()
     with pytest.raises(RunDirectoryError, match="exists already"):
@@ -129,7 +129,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_half_done(tmp_path: Path) ->
     assert [entry.name for entry in (tmp_path / "t").iterdir()] == ["c"]
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_episodes_that_do_not_fit_the_layout_are_refused(tmp_path: Path) -> None:
     episode = arms_episode("a", n=5)
     flat = episode.proprio.copy()
     flat[2, 3:9] = 0.1
@@ -151,14 +151,14 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def in_joints(name: str, width: int = 14, n: int = 12) -> Episode:
-    """Two arms in joint space, as ALOHA's; the action is the next state."""
+    """Two arms in joint space, as ALOHA's: the action is the next state."""
     episode = arms_episode(name, 1, n, cameras=CAMERAS)
     values = np.random.default_rng(n).uniform(0, 1, (n + 1, width)).astype(np.float32)
     return replace(episode, proprio=values[:-1], actions=values[1:], objects={})
 
 
 @pytest.mark.parametrize("width", [14, 16])
-def test_a_robot_in_joint_space_is_written_as_joints(tmp_path: Path, width: int) -> None:
+def test_an_episode_in_joint_space_is_written_as_joint_action(tmp_path: Path, width: int) -> None:
     episode = in_joints("a", width)
     folder = write_robotwin([episode], tmp_path, "t", "c")
     with h5py.File(folder / "data/episode0.hdf5") as file:
@@ -171,7 +171,7 @@ def test_a_robot_in_joint_space_is_written_as_joints(tmp_path: Path, width: int)
     np.testing.assert_array_equal(kept.actions, episode.actions)
 
 
-def test_what_robotwins_training_scripts_read_is_there(tmp_path: Path) -> None:
+def test_an_export_is_readable_by_robotwins_training_scripts(tmp_path: Path) -> None:
     episodes = [in_joints("a"), in_joints("b", n=9)]
     folder = write_robotwin(episodes, tmp_path, "t", "c")
     wanted = np.concatenate([episode.proprio[:-1] for episode in episodes])
@@ -185,22 +185,23 @@ def test_what_robotwins_training_scripts_read_is_there(tmp_path: Path) -> None:
     states, actions, pictures = newer(folder, 2)
     np.testing.assert_array_equal(states, np.concatenate([episode.proprio for episode in episodes]))
     np.testing.assert_array_equal(actions, np.concatenate([episode.actions for episode in episodes]))
-    assert pictures["cam_head"].shape == (21, 240, 320, 3)
+    assert {frames.shape for frames in pictures.values()} == {(21, *picture(0).shape)}
+    assert instructions(folder) == [episode.task for episode in episodes]
 
 
-def test_given_joints_are_actions_one_step_ahead_in_the_newer_layout(tmp_path: Path) -> None:
+def test_given_joints_become_next_step_actions_in_the_newer_layout(tmp_path: Path) -> None:
     angles = np.arange(40 * 6).reshape(40, 6) / 100
     joints = {"a": (angles, angles + 1)}
     folder = write_robotwin([arms_episode("a")], tmp_path, "t", "c", joints=joints, layout="v1.0")
     states, actions, _ = newer(folder, 1)
     np.testing.assert_array_equal(states[:, 7:13], angles + 1)
     np.testing.assert_array_equal(actions[:-1, :6], angles[1:])
-    assert open_source(folder)[0].proprio.shape == (40, 20), "poses come first"
+    assert open_source(folder)[0].proprio.shape == (40, 20), "the reader prefers poses to joints"
 
 
 @pytest.mark.long
-def test_collected_demonstrations_serve_robotwins_training_scripts(tmp_path: Path) -> None:
-    """The suite's own expert on MuJoCo: its joints are the ones that the simulator had."""
+def test_collected_demonstrations_are_readable_by_robotwins_training_scripts(tmp_path: Path) -> None:
+    """The recorded joints of the suite's MuJoCo expert are those of the simulator."""
     from recap_worlds.dualarm.collecting import DualArmSpec, collect_robotwin
     from recap_worlds.dualarm.env import DualArmEnv
 
@@ -215,7 +216,7 @@ def test_collected_demonstrations_serve_robotwins_training_scripts(tmp_path: Pat
     env = DualArmEnv("lift_pot", "ur5e", image_size=0)
     env.reset(seed=int(episode.attributes["seed"]))
     np.testing.assert_allclose(env.joints().ravel(), np.delete(states[0], (6, 13)), atol=1e-6)
-    for t in (0, 10, 40):  # the joints of a frame give the tool poses of that frame
+    for t in (0, 10, 40):  # forward kinematics of a frame's joints gives that frame's tool poses
         arms = np.delete(dp(tmp_path / "lift_pot/release", 1)[0][t], (6, 13)).reshape(2, 6)
         tools = env._kinematics.tools(arms)
         np.testing.assert_allclose(tools[0, :3], episode.proprio[t, :3], atol=1e-3)

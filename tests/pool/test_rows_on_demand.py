@@ -1,4 +1,4 @@
-"""A pool too large to be held in memory: its rows are read when they are asked for, and never unchecked."""
+"""Pools too large for memory: rows are read on demand, after a check that their file is unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pool(tmp_path: Path) -> Pool:
-    """Two files of rows, opened as another process would."""
+    """A pool with two data files, opened as by another process."""
     made = Pool.create(tmp_path / "pool")
     made.add([toy_episode(name) for name in NAMES[:-1]])
     made.add([toy_episode(NAMES[-1])])
@@ -33,7 +33,7 @@ def pool(tmp_path: Path) -> Pool:
 
 
 def data_file(pool: Pool) -> Path:
-    """That of the first rows."""
+    """The data file with the first rows."""
     return max(Path(pool.uri).glob("episodes.lance/data/*"), key=lambda path: path.stat().st_size)
 
 
@@ -42,10 +42,10 @@ def rewrite(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(data)
-    os.utime(path, ns=(0, 0))  # however coarse the clock of the disk is
+    os.utime(path, ns=(0, 0))  # the time changes even on a file system with coarse timestamps
 
 
-def test_every_episode_is_what_was_added(pool: Pool) -> None:
+def test_rows_read_on_demand_equal_the_added_episodes(pool: Pool) -> None:
     view = pool.view()
     assert {type(rows) for rows in pool._loader._parts.values()} == {Made}
     assert view.episode_ids == (NAMES[0], *NAMES[2:])
@@ -55,7 +55,7 @@ def test_every_episode_is_what_was_added(pool: Pool) -> None:
     assert view.descriptors(ToyDescriber()).episode_ids == view.episode_ids
 
 
-def test_pools_that_fit_are_held(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pool_that_fits_is_held_in_memory(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recap.pool.live.MAX_HELD", 2**20)
     view = Pool.open(pool.uri).view()
     for path in Path(pool.uri).glob("episodes.lance/data/*"):
@@ -63,17 +63,17 @@ def test_pools_that_fit_are_held(pool: Pool, monkeypatch: pytest.MonkeyPatch) ->
     assert [episode.id for episode in view] == [NAMES[0], *NAMES[2:]]
 
 
-def test_a_file_that_changes_under_a_reader_is_not_believed(pool: Pool) -> None:
+def test_a_data_file_that_changes_while_it_is_open_is_detected(pool: Pool) -> None:
     view, path = pool.view(), data_file(pool)
     rewrite(path, path.stat().st_size // 2)
-    assert same_episode(view.episode(NAMES[-1]), toy_episode(NAMES[-1])), "of the other file"
+    assert same_episode(view.episode(NAMES[-1]), toy_episode(NAMES[-1])), "from the other file"
     assert same_episode(view.episode("e3"), toy_episode("e3")), "found by salvage"
     path.unlink()
     with pytest.raises(DatasetError, match="verify --repair"):
         view.episode("e7")
 
 
-def test_a_reader_finds_what_another_process_moved_to_another_file(pool: Pool) -> None:
+def test_a_reader_finds_rows_that_another_process_compacted(pool: Pool) -> None:
     view, other = pool.view(), Pool.open(pool.uri)
     other.compact()
     other.prune(1, timedelta(0))

@@ -1,4 +1,4 @@
-"""The pool: exact, versioned, and safe with many writers."""
+"""The pool's store: exact, versioned, and safe with several writers."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def episodes(draw: st.DrawFn) -> Episode:
 
 @given(batch=st.lists(episodes(), min_size=1, max_size=4, unique_by=lambda episode: episode.id))
 @settings(max_examples=15)
-def test_what_goes_in_comes_out_to_the_last_bit(
+def test_episodes_are_read_back_bit_for_bit(
     batch: list[Episode], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     pool = Pool.create(tmp_path_factory.mktemp("pools") / "pool")
@@ -87,7 +87,7 @@ def test_what_goes_in_comes_out_to_the_last_bit(
         assert same_episode(listed, episode)
 
 
-def test_films_come_back_lazily_and_decode_to_what_was_encoded(pool: Pool, tmp_path: Path) -> None:
+def test_videos_are_decoded_on_access_and_copied_without_encoding_again(pool: Pool, tmp_path: Path) -> None:
     episode = toy_episode("film", images=True)
     still = replace(episode, images={"top": [np.full((32, 32, 3), 100 + i, np.uint8) for i in range(8)]})
     pool.add([still])
@@ -96,10 +96,10 @@ def test_films_come_back_lazily_and_decode_to_what_was_encoded(pool: Pool, tmp_p
     assert np.abs(np.array(frames).astype(int) - np.array(still.images["top"])).max() < 8
     other = Pool.create(tmp_path / "other")
     other.add([pool.get("film")])
-    assert other.index().keys[0].sha256 == pool.index().keys[0].sha256, "a film is copied, not encoded again"
+    assert other.index().keys[0].sha256 == pool.index().keys[0].sha256, "a video is copied, not encoded again"
 
 
-def test_names_are_free_text(pool: Pool) -> None:
+def test_ids_and_tags_may_be_any_text(pool: Pool) -> None:
     pool.add([toy_episode(name) for name in NASTY])
     for name in NASTY:
         assert same_episode(pool.get(name), toy_episode(name))
@@ -138,13 +138,13 @@ def test_an_add_is_all_or_nothing(pool: Pool) -> None:
         ({"attributes": {"x": float("nan")}}, "attribute"),
     ],
 )
-def test_what_cannot_be_kept_is_refused(pool: Pool, changes: dict[str, object], match: str) -> None:
+def test_unusable_episodes_are_refused(pool: Pool, changes: dict[str, object], match: str) -> None:
     with pytest.raises(InputError, match=match):
         pool.add([replace(toy_episode("a"), **changes)])  # type: ignore[arg-type]
     assert len(pool) == 0
 
 
-def test_versions_tags_diff_and_rollback_obey_their_laws(pool: Pool) -> None:
+def test_versions_tags_diff_and_rollback(pool: Pool) -> None:
     states = {pool.version: pool.ids()}
     pool.add([toy_episode("a"), toy_episode("b")])
     states[pool.version] = pool.ids()
@@ -190,7 +190,7 @@ def test_versions_tags_diff_and_rollback_obey_their_laws(pool: Pool) -> None:
     assert pool.verify().ok
 
 
-def test_a_change_that_expects_a_version_is_refused_after_another_writer(pool: Pool) -> None:
+def test_a_change_with_expect_is_refused_after_another_writers_change(pool: Pool) -> None:
     expected = pool.add([toy_episode("a"), toy_episode("b")])
     other = Pool.open(pool.uri)
     other.add([toy_episode("c")])
@@ -206,7 +206,7 @@ def test_a_change_that_expects_a_version_is_refused_after_another_writer(pool: P
     assert other.ids() == ("b", "c")
 
 
-def test_compaction_changes_files_and_nothing_else(pool: Pool) -> None:
+def test_compaction_keeps_the_episodes_and_their_order(pool: Pool) -> None:
     for i in range(6):
         pool.add([toy_episode(f"e{i}")])
     pool.remove(["e1", "e4"])
@@ -220,7 +220,7 @@ def test_compaction_changes_files_and_nothing_else(pool: Pool) -> None:
     assert pool.verify().ok
 
 
-def test_many_small_adds_are_compacted_on_the_way(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_adds_are_compacted_automatically(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recap.pool.compaction.N_SMALL", 4)
     for i in range(10):
         pool.add([toy_episode(f"e{i}")])
@@ -228,7 +228,7 @@ def test_many_small_adds_are_compacted_on_the_way(pool: Pool, monkeypatch: pytes
     assert pool.ids() == tuple(f"e{i}" for i in range(10))
 
 
-def test_a_view_follows_other_processes_and_reads_only_what_is_new(
+def test_a_view_shows_changes_of_other_processes_and_reads_only_new_fragments(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool.add([toy_episode("mine"), toy_episode("more")])
@@ -257,10 +257,10 @@ def test_a_view_follows_other_processes_and_reads_only_what_is_new(
     assert same_episode(pool.view().episode("more"), toy_episode("more"))
     pool.rollback(now.version)
     assert same_episode(pool.view().episode("mine"), toy_episode("mine"))
-    assert loaded == ["theirs0", "theirs1"], "nothing is read where nothing is new"
+    assert loaded == ["theirs0", "theirs1"], "no fragment is read twice"
 
 
-def test_a_view_holds_few_episodes_and_makes_the_others_again(
+def test_a_view_caches_a_few_episodes_and_rebuilds_the_others(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -271,15 +271,15 @@ def test_a_view_holds_few_episodes_and_makes_the_others_again(
     pool = Pool.open(pool.uri)
     view = pool.view()
     assert view.episode_ids == tuple("abcd")
-    assert made == [], "nothing is made before it is asked for"
+    assert made == [], "no episode is built before it is asked for"
     for name in "abacadda":
         assert same_episode(view.episode(name), toy_episode(name, t=3 + "abcd".index(name)))
-    assert made == list("abcd"), "the one that is asked for again and again is kept"
+    assert made == list("abcd"), "the most used one stays cached"
     view.episode("b")
-    assert made == list("abcdb"), "two are kept"
+    assert made == list("abcdb"), "two are cached"
 
 
-def test_writers_race_and_no_episode_is_lost_or_doubled(pool: Pool) -> None:
+def test_concurrent_writers_neither_lose_nor_duplicate_episodes(pool: Pool) -> None:
     racers = [
         writer(pool.uri, "same", 10, "mixed"),
         writer(pool.uri, "same", 10),
@@ -292,11 +292,11 @@ def test_writers_race_and_no_episode_is_lost_or_doubled(pool: Pool) -> None:
     assert len(ids) == len(set(ids))
     assert set(added) - removed <= set(ids) <= set(added)
     once = [name for name in added if name not in removed]
-    assert len(once) == len(set(once)), "two processes were told that they added the same"
+    assert len(once) == len(set(once)), "two processes both reported the same addition"
     assert Pool.open(pool.uri).verify().ok
 
 
-def test_killed_at_any_moment_loses_nothing_acknowledged(pool: Pool) -> None:
+def test_a_killed_writer_loses_no_acknowledged_episode(pool: Pool) -> None:
     rng = np.random.default_rng(0)
     acknowledged: set[str] = set()
     gone: set[str] = set()
@@ -304,7 +304,7 @@ def test_killed_at_any_moment_loses_nothing_acknowledged(pool: Pool) -> None:
         process = writer(pool.uri, f"r{round_}-", 100, "mixed")
         assert process.stdout is not None
         seen = process.stdout.readline()
-        if round_ % 2:  # however slow the machine: after something was acknowledged
+        if round_ % 2:  # on a slow machine too: kill after the first acknowledged addition
             seen += process.stdout.readline()
         time.sleep(rng.uniform(0, 0.12))
         process.send_signal(signal.SIGKILL)
@@ -321,7 +321,9 @@ def test_killed_at_any_moment_loses_nothing_acknowledged(pool: Pool) -> None:
     assert not again.verify().unsealed
 
 
-def test_a_full_disk_leaves_the_pool_as_it_was(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_add_that_fails_on_a_full_disk_leaves_the_pool_unchanged(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool.add([toy_episode("a")])
 
     def full(*_: object, **__: object) -> None:
@@ -345,7 +347,7 @@ def test_a_full_disk_leaves_the_pool_as_it_was(pool: Pool, monkeypatch: pytest.M
     assert not again.verify().unsealed
 
 
-def test_a_disk_that_fills_while_writing_leaves_the_pool_as_it_was(pool: Pool) -> None:
+def test_a_disk_that_fills_during_an_add_leaves_the_pool_unchanged(pool: Pool) -> None:
     pool.add([toy_episode("a")])
     code = (
         "import resource, signal, sys; sys.path.insert(0, sys.argv[2]); from toy_pool import toy_episode; "
@@ -354,7 +356,7 @@ def test_a_disk_that_fills_while_writing_leaves_the_pool_as_it_was(pool: Pool) -
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY)); "
         "pool.add([toy_episode(f'new{i}', t=200) for i in range(10)])"
     )
-    for limit in (20_000, 3_000, 1):  # inside the data file, a record, and at once
+    for limit in (20_000, 3_000, 1):  # within the data file, within a record, and at once
         command = [sys.executable, "-c", code, pool.uri, str(WRITER.parent), str(limit)]
         process = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert process.returncode != 0
@@ -366,7 +368,7 @@ def test_a_disk_that_fills_while_writing_leaves_the_pool_as_it_was(pool: Pool) -
     assert again.verify().ok
 
 
-def test_only_a_pool_is_opened_and_only_emptiness_is_filled(tmp_path: Path) -> None:
+def test_open_needs_a_pool_and_create_needs_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="recap pool create"):
         Pool.open(tmp_path / "nothing")
     (tmp_path / "full").mkdir()
@@ -380,7 +382,7 @@ def test_only_a_pool_is_opened_and_only_emptiness_is_filled(tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
-    """A loopback object store, and the options to reach it."""
+    """The storage options of a local S3 server."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -400,7 +402,7 @@ def s3() -> Iterator[dict[str, str]]:
     server.stop()
 
 
-def test_the_same_on_an_object_store(s3: dict[str, str]) -> None:
+def test_a_pool_on_an_object_store_behaves_the_same(s3: dict[str, str]) -> None:
     uri = "s3://demos/pool ü"
     pool = Pool.create(uri, s3)
     pool.add([toy_episode("a", images=True), toy_episode("b")])
@@ -408,7 +410,7 @@ def test_the_same_on_an_object_store(s3: dict[str, str]) -> None:
     racers = [writer(uri, "same", 4, **environment) for _ in range(2)]
     outputs = [process.communicate(timeout=300)[0] for process in racers]
     added = sorted(name for output in outputs for name in words(output, "added"))
-    assert added == [f"same{i}" for i in range(4)], "each exactly once"
+    assert added == [f"same{i}" for i in range(4)], "each is added exactly once"
     assert set(pool.view().episode_ids) == {"a", "b", *added}
     assert same_episode(Pool.open(uri, s3).get("a"), replace(toy_episode("a"), images={"top": []}))
     assert len(np.array(pool.get("a").images["top"])) == 8
@@ -427,8 +429,8 @@ def test_the_same_on_an_object_store(s3: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("gone", [["a0", "b0"], ["a0", "a1"]])
-def test_of_two_removals_at_once_the_second_is_prepared_anew(tmp_path: Path, gone: list[str]) -> None:
-    """Without turns, as on an object store: of other fragments or of the same one."""
+def test_the_second_of_two_concurrent_removals_is_a_conflict(tmp_path: Path, gone: list[str]) -> None:
+    """Without the lock, as on an object store; in different fragments and in the same one."""
     pool = Pool.create(tmp_path / "pool")
     for name in "ab":
         pool.add([toy_episode(f"{name}{i}") for i in range(3)])
@@ -447,8 +449,8 @@ def test_of_two_removals_at_once_the_second_is_prepared_anew(tmp_path: Path, gon
     assert len(fresh.ids()) == 4
 
 
-def test_an_addition_beside_a_rollback_is_not_undone(tmp_path: Path) -> None:
-    """Without turns, as on an object store."""
+def test_a_rollback_does_not_undo_a_concurrent_addition(tmp_path: Path) -> None:
+    """Without the lock, as on an object store."""
     pool = Pool.create(tmp_path / "pool")
     first = pool.add([toy_episode("a")])
     pool.add([toy_episode("b")])

@@ -1,4 +1,4 @@
-"""Every view of a pool: the same episodes, and the same descriptions of all or of some of them."""
+"""Memory, packed and live views of a pool: the same episodes and the same descriptors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def view(request: pytest.FixtureRequest, tmp_path: Path) -> PoolView:
     return pool.view()
 
 
-def test_episodes_come_in_their_order_and_others_are_refused(view: PoolView) -> None:
+def test_a_view_keeps_episode_order_and_refuses_unknown_ids(view: PoolView) -> None:
     assert view.episode_ids == ("a", "b", "c")
     assert all(same_episode(view.episode(each.id), each) for each in EPISODES)
     with pytest.raises(InputError):
@@ -38,7 +38,7 @@ def test_episodes_come_in_their_order_and_others_are_refused(view: PoolView) -> 
 
 
 @pytest.mark.parametrize("whole_first", [True, False])
-def test_some_are_described_as_among_all(view: PoolView, whole_first: bool) -> None:
+def test_descriptors_of_a_subset_equal_those_of_the_whole(view: PoolView, whole_first: bool) -> None:
     describer = ToyDescriber()
     if whole_first:
         view.descriptors(describer)

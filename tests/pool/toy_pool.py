@@ -1,4 +1,4 @@
-"""Toy episodes and describers, and a writer that tests run as a process of its own."""
+"""Toy episodes and describers, and a writer that tests run as a separate process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recap.types import F32, Episode
 
 
 def toy_episode(name: str, t: int = 8, *, images: bool = False) -> Episode:
-    """An episode that its name decides."""
+    """A random episode, seeded by its name."""
     rng = np.random.default_rng(list(name.encode("utf-8", "surrogatepass")) or [0])
 
     def noise(*shape: int) -> F32:
@@ -37,7 +37,7 @@ def toy_episode(name: str, t: int = 8, *, images: bool = False) -> Episode:
 
 @dataclass
 class ToyDescriber:
-    """Describes by what is there, and counts how often it is asked."""
+    """Returns two terms and records which episodes it was asked for."""
 
     fingerprint: str = "toy-1"
     scale: float = 1.0
@@ -45,14 +45,14 @@ class ToyDescriber:
     asked: list[str] = field(default_factory=list)
 
     def describe(self, episode: Episode) -> dict[str, F32]:
-        """Two terms."""
+        """The scaled proprioception and one object's pose."""
         self.asked.append(episode.id)
         scale = np.float32(self.scale)
         return {"proprio": episode.proprio * scale, "object": episode.objects["z"] * scale}
 
 
 def same_episode(a: Episode, b: Episode) -> bool:
-    """Equal to the last bit; films by their frames."""
+    """True if equal bit for bit; of images only the camera names are compared."""
     plain = ("id", "scene_id", "task", "embodiment", "fps", "action_space", "success", "source")
     arrays = ("timestamps", "proprio", "actions")
     return (
@@ -73,7 +73,7 @@ def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def main() -> None:
-    """URI PREFIX N [ACTION]: add N episodes one by one and say so; or race, or change the pool at random."""
+    """URI PREFIX N [ACTION]: add N episodes one by one and print each; "mixed" also removes and compacts."""
     from recap.errors import InputError
     from recap.pool.store import Pool
 

@@ -1,4 +1,4 @@
-"""Charts: what is drawn is in proportion, and told in words."""
+"""Charts: shapes are in proportion to the values, and labels give the values as text."""
 
 import math
 import re
@@ -15,12 +15,12 @@ def heights(svg: str, fill: str) -> list[float]:
     return [float(h) for h in re.findall(rf'height="([\d.]+)" fill="{re.escape(fill)}"', svg)]
 
 
-def test_bars_are_as_high_as_their_values() -> None:
+def test_bar_heights_are_proportional_to_the_values() -> None:
     first, second = heights(charts.bars("success", POINTS), "var(--c1)")
     assert first == pytest.approx(2 * second, rel=0.01)
 
 
-def test_a_gain_is_drawn_above_what_was_there_and_a_loss_is_outlined() -> None:
+def test_a_gain_is_stacked_on_the_previous_value_and_a_loss_is_outlined() -> None:
     svg = charts.bars("success", POINTS[:2], before=[0.25, 0.5])
     grey = heights(svg, "var(--grey)")
     assert grey[0] == pytest.approx(grey[1], abs=0.2)
@@ -28,7 +28,7 @@ def test_a_gain_is_drawn_above_what_was_there_and_a_loss_is_outlined() -> None:
     assert svg.count("stroke-dasharray") == 1
 
 
-def test_the_gap_to_a_later_value_is_shaded_only_where_there_is_one() -> None:
+def test_the_gap_to_a_larger_later_value_is_shaded() -> None:
     assert charts.bars("x", POINTS[:2], ahead=[0.9, 0.1]).count('opacity=".25"') == 1
     assert charts.bars("x", POINTS[:2], ahead=[math.nan, 0.9]).count('opacity=".25"') == 1
 
@@ -37,7 +37,7 @@ def test_the_papers_values_are_marked() -> None:
     assert charts.bars("x", POINTS, paper=[0.4, math.nan, 0.2]).count("paper-mark") == 2
 
 
-def test_a_chart_is_told_in_words_and_its_words_are_escaped() -> None:
+def test_a_chart_has_an_escaped_text_alternative() -> None:
     svg = charts.lines("<b>", [Series("a & b", POINTS)])
     assert 'aria-label="&lt;b&gt;. a &amp; b -45: 0.5, 0: 0.25"' in svg
     assert "<b>" not in svg
@@ -50,21 +50,21 @@ def test_a_reference_line_is_within_the_frame() -> None:
     assert min(lines) <= y + 1e-6 <= max(lines)
 
 
-def test_differences_lie_on_either_side_of_nothing() -> None:
+def test_differences_are_drawn_left_and_right_of_zero() -> None:
     points = [Point("worse", -0.2, -0.3, -0.1), Point("same", 0.0, -0.1, 0.1), Point("better", 0.2, 0.1, 0.3)]
     left, middle, right = map(float, re.findall(r'cx="([\d.]+)"', charts.differences("d", points)))
     assert left < middle < right
     assert middle - left == pytest.approx(right - middle)
 
 
-def test_what_is_wide_scrolls() -> None:
+def test_wide_charts_scroll() -> None:
     many = [str(i) for i in range(28)]
     wide = charts.heat("mass", ["a"], many, [[0.1] * 28])
     assert wide.startswith('<div class="wide">')
     assert charts.heat("mass", ["a"], many[:6], [[0.1] * 6]).startswith("<svg")
 
 
-def test_stacked_counts_are_written_and_add_up() -> None:
+def test_stacked_counts_are_labelled_and_add_up() -> None:
     svg = charts.stacked("kinds", ["0", "+30"], [("won", [3, 0]), ("lost", [1, 4])])
     assert re.findall(r'fill="var\(--paper\)">(\d)<', svg) == ["3", "1", "4"]
     top = heights(svg, "var(--c1)")[0] + heights(svg, "var(--c2)")[0]

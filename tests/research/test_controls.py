@@ -1,4 +1,4 @@
-"""What is kept of episodes, and that a policy is compared with nothing but an equal control."""
+"""Kept outcomes of episodes, and comparisons of policies with equal controls only."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(place: Path, name: str, agent: str, settings: dict[str, object], rate:
     write_run(place / "plan/evaluations" / name, spec, results(spec, rate, 3), settings=settings)
 
 
-def test_what_is_kept_is_what_came_out(place: Path) -> None:
+def test_kept_outcomes_equal_the_results_of_the_run(place: Path) -> None:
     write(place, "ours", "pusht-small", {**SAME, "policy.residual": True}, 0.8)
     controls.keep([place / "plan"])
     entry = json.loads((place / "OUTCOMES.json").read_text())["runs"]["plan/ours"]
@@ -54,7 +54,7 @@ def test_what_is_kept_is_what_came_out(place: Path) -> None:
     assert {(r.task, r.seed, r.outcome) for r in restored} == {(r.task, r.seed, r.outcome) for r in kept}
 
 
-def test_a_control_at_the_policys_settings_is_paired_with_it(place: Path) -> None:
+def test_a_control_with_the_policys_settings_is_paired_with_it(place: Path) -> None:
     write(place, "ours", "pusht-small", {**SAME, "policy.residual": True}, 0.9)
     write(place, "same", "replay", SAME, 0.3)
     controls.keep([place / "plan"])
@@ -67,7 +67,7 @@ def test_a_control_at_the_policys_settings_is_paired_with_it(place: Path) -> Non
 
 
 @pytest.mark.parametrize("change", [{"n_action_steps": 4}, {"retrieval.subtrajectories": False}])
-def test_a_control_at_other_settings_is_refused(place: Path, change: dict[str, object]) -> None:
+def test_a_control_with_other_settings_is_an_error(place: Path, change: dict[str, object]) -> None:
     write(place, "ours", "pusht-small", {**SAME, "policy.residual": True}, 0.9)
     write(place, "same", "replay", {**SAME, **change}, 0.3)
     controls.keep([place / "plan"])
@@ -75,7 +75,7 @@ def test_a_control_at_other_settings_is_refused(place: Path, change: dict[str, o
         controls.compare()
 
 
-def test_every_comparison_in_the_results_is_an_equal_one() -> None:
+def test_every_comparison_in_the_results_has_an_equal_control() -> None:
     body = controls.read_outcomes()
     rows = [controls.Row(**entry) for entry in json.loads(controls.ROWS.read_text("utf-8"))]
     assert len(rows) > 50
@@ -83,7 +83,7 @@ def test_every_comparison_in_the_results_is_an_equal_one() -> None:
         controls.check(row, body["runs"], body["settings"])
 
 
-def test_earlier_records_are_read_as_they_would_be_written_today() -> None:
+def test_records_of_older_versions_are_read_as_current_specs() -> None:
     runs = controls.read_outcomes()["runs"]
     spec, results = controls.unpack(runs["beyond/contact-noise-2-same"])
     again = pusht(
@@ -96,7 +96,7 @@ def test_earlier_records_are_read_as_they_would_be_written_today() -> None:
     assert spec == pusht("replay", {"pusher": "triangle"}).with_agent(**asked)
     spec, _ = controls.unpack(runs["arms/run-dualarm-small"])
     assert (spec.env, spec.options["embodiment"], spec.thresholds) == ("dualarm", "viperx", (0.5,))
-    assert controls.today(spec.to_json()) == spec.to_json(), "what is new stays"
+    assert controls.today(spec.to_json()) == spec.to_json(), "current specs stay unchanged"
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,7 @@ def test_earlier_records_are_read_as_they_would_be_written_today() -> None:
         ("arms/run-replay_--settings-of_dualarm-small", "dualarm-debug-ur5e"),
     ],
 )
-def test_a_control_that_is_run_today_can_be_paired_with_an_earlier_policy(
-    name: str, pool: str | None
-) -> None:
+def test_a_control_run_now_has_the_settings_of_its_earlier_record(name: str, pool: str | None) -> None:
     body = controls.read_outcomes()
     entry = body["runs"][name]
     spec, _ = controls.unpack(entry)
@@ -119,7 +117,7 @@ def test_a_control_that_is_run_today_can_be_paired_with_an_earlier_policy(
     assert json.loads(json.dumps(today)) == body["settings"][entry["settings"]]
 
 
-def test_the_page_begins_with_the_summary_and_every_comparison() -> None:
+def test_the_page_starts_with_the_summary_and_contains_every_comparison() -> None:
     html = controls_page.PAGE.read_text("utf-8")
     rows = json.loads(controls.CONTROLS.read_text("utf-8"))["rows"]
     assert html.index('id="c0"') < html.index('id="c1"') < html.index('id="s0"')

@@ -1,4 +1,4 @@
-"""Demonstrations as arrays, boards drawn by torch, and how much of a change is foreseen."""
+"""Demonstrations as arrays, boards rendered with torch, and the predicted share of a change."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ def config() -> TrainConfig:
     return replace(chosen, policy=policy, held_out=0.5)
 
 
-def test_boards_are_drawn_as_the_world_draws_them(target: list[Episode], pool: list[Episode]) -> None:
+def test_torch_renders_boards_as_the_world_does(target: list[Episode], pool: list[Episode]) -> None:
     for episode in (target[0], pool[-1]):
         wanted = np.stack([RenderedFrames(episode, 96)[t] for t in range(0, len(episode), 25)])
         assert episode.goal is not None
@@ -57,7 +57,7 @@ def test_boards_are_drawn_as_the_world_draws_them(target: list[Episode], pool: l
         assert np.abs(wanted.astype(int) - found).max() <= 1
 
 
-def test_samples_are_those_of_training(
+def test_samples_equal_those_of_training(
     target: list[Episode], pool: list[Episode], config: TrainConfig
 ) -> None:
     wanted = build_data(target, pool, config)
@@ -81,7 +81,7 @@ def test_samples_are_those_of_training(
         assert np.abs(picture.numpy().astype(int) - same).max() <= 1, name
 
 
-def test_what_is_written_is_read_to_a_sixtieth_of_a_px(
+def test_written_records_are_read_to_within_a_sixtieth_of_a_pixel(
     target: list[Episode], pool: list[Episode], config: TrainConfig, tmp_path: Path
 ) -> None:
     one = record(target, pool, config, True)
@@ -94,7 +94,7 @@ def test_what_is_written_is_read_to_a_sixtieth_of_a_px(
     assert turned.max() < 1e-3
 
 
-def test_in_lockstep_the_same_moment_is_retrieved(
+def test_lockstep_retrieval_equals_the_retriever(
     target: list[Episode], pool: list[Episode], config: TrainConfig
 ) -> None:
     describer, found_by = training_retrieval(config, pool)
@@ -106,7 +106,7 @@ def test_in_lockstep_the_same_moment_is_retrieved(
     assert episode.goal is not None
     rows = looked.nearest(described(poses[19:40:5], poses[20:41:5]), np.tile(episode.goal, (5, 1)))
     asked = index.frame_layout.lay_out(describer.describe(episode))
-    number = int(np.abs(index.goals[:, 2] - episode.goal[2]).argmin())  # the fixture has one of each goal
+    number = int(np.abs(index.goals[:, 2] - episode.goal[2]).argmin())  # one demonstration per goal
     frames = index.frames[index.begins[number] : index.ends[number]]
     wanted = [
         int(index.begins[number] + np.square(frames - asked[t]).sum(1).argmin()) for t in range(20, 41, 5)
@@ -114,22 +114,22 @@ def test_in_lockstep_the_same_moment_is_retrieved(
     assert rows.tolist() == wanted
 
 
-def test_copying_foresees_nothing_and_an_interval_draws_demonstrations() -> None:
+def test_copying_predicts_nothing_and_the_interval_resamples_demonstrations() -> None:
     change, owner = np.arange(1.0, 13.0), np.repeat([0, 1, 2], 4)
     assert interval(change, change, owner) == (0.0, 0.0)
     assert interval(0 * change, change, owner) == (1.0, 1.0)
-    uneven = np.where(owner == 2, 0.0, change)  # one demonstration of three is foreseen
+    uneven = np.where(owner == 2, 0.0, change)  # one demonstration of three is predicted
     low, high = interval(uneven, change, owner)
     assert (low, high) == (0.0, 1.0)
 
 
-def test_a_frame_ahead_stays_within_its_demonstration(config: TrainConfig, pool: list[Episode]) -> None:
+def test_ahead_stays_within_the_demonstration(config: TrainConfig, pool: list[Episode]) -> None:
     one: Recorded = record(pool[:2], [], config, True)
     last = int(one.length[0]) - 1
     assert one.ahead(np.array([last - 1, last + 1]), 8).tolist() == [last, last + 9]
 
 
-def test_the_script_s_settings_are_a_training(config: TrainConfig) -> None:
+def test_the_scripts_settings_change_the_training_config(config: TrainConfig) -> None:
     from test_scripts import script
 
     module = script("train_foresight")

@@ -1,4 +1,4 @@
-"""The page says what the files say, and can be read by anyone."""
+"""The report page: it shows the values of the files, and it is accessible."""
 
 import json
 import math
@@ -36,7 +36,7 @@ from recap_research.training_seeds import gain_of
 
 
 class Reader(HTMLParser):
-    """Tables by id, as rows of text; every tag and address that occurs."""
+    """Tables by id as rows of text, and every tag with its attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Reader(HTMLParser):
             self._cell.append(data)
 
     def row(self, table: str, label: str) -> dict[str, str]:
-        """A row by its label, column -> cell."""
+        """The row with this label, as column -> cell."""
         head, *rows = self.tables[table]
         row = next(row for row in rows if row[0] == label)
         return dict(zip(head, row, strict=True))
@@ -100,7 +100,7 @@ LABELS = {"none": "nothing retrieved", "replay": "runs/replay", "ours": f"ours {
 
 @pytest.mark.parametrize("run", LABELS)
 @pytest.mark.parametrize("threshold", ["0.85", "0.95"])
-def test_every_rate_is_the_one_in_the_file(folder: Path, read: Reader, run: str, threshold: str) -> None:
+def test_every_rate_equals_the_one_in_the_file(folder: Path, read: Reader, run: str, threshold: str) -> None:
     summary = json.loads((folder / "runs" / run / "eval_info.json").read_text("utf-8"))["summary"]
     shown = read.row(f"success-0-{threshold}", LABELS[run])
     for angle, group in summary["by_task"].items():
@@ -114,7 +114,7 @@ def test_every_rate_is_the_one_in_the_file(folder: Path, read: Reader, run: str,
         assert (low, high) == (math.floor(100 * rate["low"]), math.ceil(100 * rate["high"]))
 
 
-def test_the_papers_numbers_stand_beside_ours_where_it_has_them(read: Reader) -> None:
+def test_the_papers_numbers_are_shown_next_to_ours(read: Reader) -> None:
     paper = ROWS["ours"]
     shown = read.row("success-0-0.85", f"paper: {paper.name} {paper.where}")
     assert shown["unseen"] == "34.9 %"
@@ -123,7 +123,7 @@ def test_the_papers_numbers_stand_beside_ours_where_it_has_them(read: Reader) ->
     assert read.tables["attention-0"][1][-2:] == ["10 of 28", "2.1"]
 
 
-def test_paired_differences_are_those_of_compare(folder: Path, read: Reader) -> None:
+def test_paired_differences_equal_those_of_compare(folder: Path, read: Reader) -> None:
     a, b = (read_info(folder / "runs" / run) for run in ("none", "ours"))
     pairs = compare(a, b).thresholds["0.85"]["unseen"]
     shown = read.row("pairs-0-0.85", f"ours {HOSTILE}, unseen")
@@ -132,7 +132,7 @@ def test_paired_differences_are_those_of_compare(folder: Path, read: Reader) -> 
     assert counts == [str(n) for n in (pairs.both, pairs.only_a, pairs.only_b, pairs.neither)]
 
 
-def test_trainings_of_one_recipe_are_told_together_and_each(folder: Path, read: Reader) -> None:
+def test_trainings_of_one_recipe_are_shown_together_and_individually(folder: Path, read: Reader) -> None:
     names = ("grow/0", "grow/1", "grow/2")
     files = [json.loads((folder / name / "eval_info.json").read_text("utf-8")) for name in names]
     rates = [info["summary"]["unseen"]["success"]["0.85"] for info in files]
@@ -149,13 +149,13 @@ def test_trainings_of_one_recipe_are_told_together_and_each(folder: Path, read: 
     assert "nothing retrieved" in {row[0] for row in read.tables["success-1-0.85"]}, "trained once"
 
 
-def test_a_gain_over_trainings_is_that_of_their_means(folder: Path, read: Reader) -> None:
+def test_a_gain_over_several_trainings_is_the_difference_of_their_means(folder: Path, read: Reader) -> None:
     grown = [read_info(folder / f"grow/{i}") for i in range(3)]
     gain = gain_of(grown, [read_info(folder / "runs/none")], "unseen", "0.85")
     assert gain is not None
     shown = read.row("pairs-1-0.85", "grown, unseen")
     assert shown["points [95 %]"] == str(gain)
-    assert "both" not in shown, "trainings of two recipes are no pairs"
+    assert "both" not in shown, "trainings of two recipes are not paired"
 
 
 def test_a_sweep_shows_its_runs_in_order(folder: Path, read: Reader) -> None:
@@ -168,7 +168,7 @@ def test_a_sweep_shows_its_runs_in_order(folder: Path, read: Reader) -> None:
     assert [row[head.index("abstained")] for row in rows] == ["0.0 %", "5.0 %", "50.0 %"]
 
 
-def test_a_growing_pool_has_a_panel_a_snapshot_after_the_first(page: str, read: Reader) -> None:
+def test_a_growing_pool_has_a_panel_for_each_snapshot(page: str, read: Reader) -> None:
     assert [row[0] for row in read.tables["progression-0-0.85"]][1:] == [
         "nothing retrieved",
         "paper: Cosmos Policy appendix A, table of baselines",
@@ -178,10 +178,10 @@ def test_a_growing_pool_has_a_panel_a_snapshot_after_the_first(page: str, read: 
     ]
     section = page.split("A growing pool</h2>")[1].split("</figure>")[0]
     assert section.count("<svg") == 4
-    assert section.count("var(--grey)") >= 12  # the panel before, under each of the later ones
+    assert section.count("var(--grey)") >= 12  # the previous panel, under each later one
 
 
-def test_analyses_say_what_their_files_say(read: Reader, written: dict[str, Any]) -> None:
+def test_analyses_show_the_values_of_their_files(read: Reader, written: dict[str, Any]) -> None:
     peak = written["attention"]["roi"]["frame>t_block"]["peak"]
     shown = read.row("attention-0", "present view on block now")
     assert shown["peak layer"] == f"{peak['layer']} of 6"
@@ -203,7 +203,7 @@ def test_analyses_say_what_their_files_say(read: Reader, written: dict[str, Any]
     assert read.row("check-0", "8")["corrected / still [95 %]"] == "0.50 [0.40, 0.60]"
 
 
-def test_under_each_figure_is_where_it_comes_from(page: str) -> None:
+def test_every_figure_states_its_command_pool_and_seeds(page: str) -> None:
     for figure in page.split("<figure>")[1:]:
         source = figure.split("</figure>")[0].split('<details class="from">')[-1]
         keys = re.findall("<dt>([^<]+)</dt>", source)
@@ -214,16 +214,16 @@ def test_under_each_figure_is_where_it_comes_from(page: str) -> None:
     assert "--tasks=-45,-30,0,+30,+45 --seeds 500:510" in section
     assert "version 3, 900 demonstrations" in section
     assert "<code>0123456789ab</code>" in section
-    assert "not recorded" in section  # of the run that did not say
+    assert "not recorded" in section  # for the run without a record
 
 
-def test_strings_of_the_data_are_text_and_nothing_else(page: str, read: Reader) -> None:
+def test_strings_of_the_data_are_escaped(page: str, read: Reader) -> None:
     assert not [tag for tag, _ in read.tags if tag == "script"]
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 5
 
 
-def test_the_page_needs_nothing_else(read: Reader, page: str) -> None:
+def test_the_page_loads_no_other_files(read: Reader, page: str) -> None:
     for _, attributes in read.tags:
         for name in ("src", "href", "poster"):
             address = attributes.get(name)
@@ -232,7 +232,7 @@ def test_the_page_needs_nothing_else(read: Reader, page: str) -> None:
     assert "url(http" not in page
 
 
-def test_the_page_can_be_read_without_seeing_it(read: Reader) -> None:
+def test_the_page_is_accessible_to_screen_readers(read: Reader) -> None:
     tags = [tag for tag, _ in read.tags]
     assert tags.count("h1") == tags.count("main") == tags.count("nav") == 1
     assert dict(read.tags[[t for t, _ in read.tags].index("html")][1])["lang"] == "en"
@@ -250,7 +250,7 @@ def test_the_page_can_be_read_without_seeing_it(read: Reader) -> None:
     assert all(b <= a + 1 for a, b in pairwise(headings))
 
 
-def test_films_are_the_recorded_ones_failures_first_as_their_files_say(folder: Path, page: str) -> None:
+def test_the_page_embeds_the_recorded_videos_with_failures_first(folder: Path, page: str) -> None:
     info = json.loads((folder / "runs/ours/eval_info.json").read_text("utf-8"))
     told = {(e["task"], e["seed"]): e for e in info["episodes"]}
     section = page.split("Episodes on film</h2>")[1].split("</section>")[0]
@@ -274,16 +274,14 @@ def test_films_are_the_recorded_ones_failures_first_as_their_files_say(folder: P
     assert "Left out to keep the page small: 4 films" in section
 
 
-def test_films_are_left_out_where_the_page_would_grow_too_large(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_videos_above_the_size_limit_are_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_FILM_BYTES", 500)
     small = build_report(folder)
     assert "data:video/mp4" not in small
     assert "Left out to keep the page small: 10 films" in small
 
 
-def test_a_film_of_a_task_in_words_is_named_by_it(tmp_path: Path) -> None:
+def test_a_video_of_a_named_task_has_the_task_in_its_caption(tmp_path: Path) -> None:
     spec = EvalSpec(AgentConfig(), "dualarm", tasks=("lift_pot",), seeds=(500,), pool="made")
     done = EpisodeResult("lift_pot", 500, "success", 80, {"success": 1.0}, {"0.5": 80})
     write_run(tmp_path / "arms", spec, [done])
@@ -293,7 +291,7 @@ def test_a_film_of_a_task_in_words_is_named_by_it(tmp_path: Path) -> None:
     assert "--tasks=lift_pot --seeds 500 --record all" in page
 
 
-def test_without_a_table_of_contents_all_runs_are_told(tmp_path: Path) -> None:
+def test_without_report_json_all_runs_are_shown(tmp_path: Path) -> None:
     spec = pusht("replay", tasks=("0",), seeds=(500, 501))
     for name in ("a", "b/c"):
         write_run(tmp_path / name, spec, results(spec, 0.5, 0))
@@ -301,20 +299,20 @@ def test_without_a_table_of_contents_all_runs_are_told(tmp_path: Path) -> None:
     assert [row[0] for row in read.tables["success-0-0.85"]][1:] == ["a", "b/c"]
 
 
-def test_several_folders_are_one_page(folder: Path, tmp_path: Path) -> None:
+def test_several_folders_make_one_page(folder: Path, tmp_path: Path) -> None:
     spec = pusht("replay", tasks=("0",), seeds=(500, 501))
     write_run(tmp_path / "other" / "a", spec, results(spec, 0.5, 0))
     page = build_report(tmp_path / "other", folder, folder, title="Both & all")
     assert "<h1>Both &amp; all</h1>" in page
     read = Reader(page)
-    assert read.tables["success-0-0.85"][1][0] == "a", "in the order in which they were given"
+    assert read.tables["success-0-0.85"][1][0] == "a", "in the given order"
     assert read.tables["success-1-0.85"] == Reader(build_report(folder)).tables["success-0-0.85"]
     assert read.tables["masking-0"] == read.tables["masking-1"]
-    ids = re.findall(r'<(?!pattern)[^>]* id="([^"]+)"', page)  # every drawing brings the same pattern
+    ids = re.findall(r'<(?!pattern)[^>]* id="([^"]+)"', page)  # every chart defines the same pattern
     assert len(ids) == len(set(ids))
 
 
-def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
+def test_invalid_folders_and_manifests_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="no directory"):
         build_report(tmp_path / "nowhere")
     with pytest.raises(RunDirectoryError, match="recap eval"):
@@ -323,8 +321,8 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="no analysis"):
         build_report(tmp_path)
     (tmp_path / "check.json").unlink()
-    (tmp_path / "checkpoint.json").write_text("{}", "utf-8")  # no analysis either, and not named like one
-    (tmp_path / "other.json").write_text("no JSON at all", "utf-8")  # someone else's
+    (tmp_path / "checkpoint.json").write_text("{}", "utf-8")  # no analysis, and not named like one
+    (tmp_path / "other.json").write_text("no JSON at all", "utf-8")  # an unrelated file
     spec = pusht("replay", tasks=("0",), seeds=(500,))
     write_run(tmp_path / "one", spec, results(spec, 0.5, 0))
     for manifest, words in (
@@ -340,13 +338,13 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
             build_report(tmp_path)
 
 
-def test_the_command_writes_the_page(folder: Path, tmp_path: Path) -> None:
+def test_recap_report_writes_the_page(folder: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(command, [str(folder), "--out", str(tmp_path / "new" / "page.html")])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "new" / "page.html").read_text("utf-8").startswith("<!doctype html>")
 
 
-def test_a_spec_is_written_as_the_command_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_of_a_spec_parses_to_the_same_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = AgentConfig(
         "pusht-nano",
         subtrajectories=False,
@@ -399,7 +397,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (375, "dark")])
-def test_the_page_fits_and_asks_for_nothing(
+def test_the_page_fits_the_window_and_makes_no_requests(
     browser: Any, page: str, tmp_path: Path, width: int, scheme: str
 ) -> None:
     file = tmp_path / "page.html"
@@ -421,7 +419,7 @@ def test_the_page_fits_and_asks_for_nothing(
     assert said == []
     film = tab.locator("video").first
     film.scroll_into_view_if_needed()
-    assert film.evaluate("film => film.readyState") == 0, "a film is read when it is played"
+    assert film.evaluate("film => film.readyState") == 0, "a video is loaded when it is played"
     film.evaluate("film => film.play().then(() => film.pause())")
     tab.wait_for_function("document.querySelector('video').readyState >= 2")
     assert film.evaluate("film => film.duration") == pytest.approx(2.0, abs=0.05)
@@ -430,7 +428,7 @@ def test_the_page_fits_and_asks_for_nothing(
     context.close()
 
 
-def test_settings_that_differ_stand_above_the_figures(tmp_path: Path) -> None:
+def test_settings_that_differ_are_shown_above_the_results(tmp_path: Path) -> None:
     spec = pusht("pusht-small", {"pusher": "triangle"}, tasks=("0", "+45"), seeds=(500, 501))
     of_replay = {"n_action_steps": 8, "retrieval": "pusht-contact", "retrieval.subtrajectories": False}
     of_policy = {**of_replay, "retrieval.subtrajectories": True, "policy.residual": True}
@@ -454,10 +452,10 @@ def test_settings_that_differ_stand_above_the_figures(tmp_path: Path) -> None:
     }
     assert read.row("settings-0", "policy.residual")["plain"] == "–"
     assert text.index('id="settings-0"') < text.index('id="success-0-0.85"')
-    assert "settings-1" not in read.tables, "one row has nothing to differ from"
+    assert "settings-1" not in read.tables, "a part with one row has no settings table"
 
 
-def test_rows_that_differ_in_the_agent_alone_are_said_to(tmp_path: Path) -> None:
+def test_rows_that_differ_only_in_the_agent_are_noted(tmp_path: Path) -> None:
     spec = pusht("replay", tasks=("0", "+45"), seeds=(500, 501))
     for name in ("a", "b"):
         write_run(tmp_path / name, spec, results(spec, 0.5, 0), settings={"n_action_steps": 8})

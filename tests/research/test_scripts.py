@@ -1,4 +1,4 @@
-"""Scripts of the research folder, with small stand-ins for what is large."""
+"""Scripts of the research folder, with small replacements for large models."""
 
 import importlib.util
 import json
@@ -22,7 +22,7 @@ def script(name: str) -> Any:
     return module
 
 
-def test_an_instruction_is_the_states_of_all_layers_each_token_normalised() -> None:
+def test_an_instruction_is_encoded_as_normalised_hidden_states_of_all_layers() -> None:
     encode = script("encode_instructions").encode
     said: list[Any] = []
 
@@ -39,7 +39,7 @@ def test_an_instruction_is_the_states_of_all_layers_each_token_normalised() -> N
             return SimpleNamespace(hidden_states=[states * 0, states, states + 3 * ids[..., None]])
 
     found = encode("press the button", Model(), Tokenizer(), 4)
-    assert found.shape == (4, 12), "two layers side by side, the embeddings left out"
+    assert found.shape == (4, 12), "two layers concatenated, without the embeddings"
     each = found.view(4, 2, 6)
     assert torch.allclose(each.mean(-1), torch.zeros(4, 2), atol=1e-5)
     assert torch.allclose(each.std(-1), torch.ones(4, 2), atol=1e-4)
@@ -49,7 +49,7 @@ def test_an_instruction_is_the_states_of_all_layers_each_token_normalised() -> N
     assert options["padding"] == "max_length"
 
 
-def test_rates_leave_out_the_steps_that_compile(tmp_path: Path) -> None:
+def test_rates_leave_out_the_steps_with_compilation(tmp_path: Path) -> None:
     full_size = script("full_size_run")
     rows = [{"iteration": 25, "samples_per_s": 3.0}, {"iteration": 50, "samples_per_s": 24.0}]
     rows += [{"iteration": 75, "samples_per_s": 26.0, "loss/action": 1.5}, {"held_out/action": 2.0}]
@@ -62,13 +62,13 @@ def test_rates_leave_out_the_steps_that_compile(tmp_path: Path) -> None:
     assert "failed" in full_size.rates(tmp_path / "none.jsonl", 10, {})
 
 
-def test_confidence_is_counted_by_first_look_and_by_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confidence_is_counted_for_first_looks_and_for_all_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     found = script("robosuite_confidence").counts([[0.01, 0.5, 0.5], [0.2, 0.04]])
     assert found == {"episodes": 2, "first_below": 1, "looks": 5, "below": 2, "median": 0.2}
 
 
-def test_rows_are_counted_with_the_phase_in_which_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_counted_by_the_phase_in_which_episodes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     rows = script("robosuite_rows")
     ended = {name: float(name != "success") for name in rows.PHASES}

@@ -1,4 +1,4 @@
-"""One recipe, trained several times."""
+"""Results of one recipe trained with several seeds."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SPEC = EvalSpec(AgentConfig(), "pusht", tasks=("-30", "0", "+45"), seeds=(500, 5
 
 
 def rolled(**done: int) -> Rolled:
-    """So many of the four starts succeed at 0.85, by goal; none at 0.95."""
+    """Results in which the given number of four starts per goal succeeds at 0.85, and none at 0.95."""
     results = [
         EpisodeResult(
             task,
@@ -27,7 +27,7 @@ def rolled(**done: int) -> Rolled:
     return SPEC, results
 
 
-def test_a_share_is_the_mean_of_trainings_by_group_or_goal() -> None:
+def test_share_of_is_the_mean_over_trainings_by_group_or_goal() -> None:
     runs = [rolled(left=4, none=0, seen=1), rolled(left=2, none=2, seen=3)]
     for group, models in (
         ("unseen", (0.5, 0.5)),
@@ -43,7 +43,7 @@ def test_a_share_is_the_mean_of_trainings_by_group_or_goal() -> None:
     assert share_of(runs, "+60", "0.85") is None
 
 
-def test_a_gain_is_ours_less_theirs() -> None:
+def test_gain_of_is_the_difference_of_the_means() -> None:
     ours, theirs = [rolled(left=4, none=4), rolled(left=4, none=2)], [rolled(left=1, none=0)]
     gain = gain_of(ours, theirs, "unseen", "0.85")
     assert gain is not None
@@ -55,7 +55,7 @@ def test_a_gain_is_ours_less_theirs() -> None:
     assert back.difference == -gain.difference
 
 
-def test_where_the_starts_differ_there_is_no_gain() -> None:
+def test_different_starts_give_no_gain() -> None:
     spec, results = rolled(left=2)
     fewer = [r for r in results if r.seed != 503]
     assert gain_of([(spec, results)], [(spec, fewer)], "unseen", "0.85") is None

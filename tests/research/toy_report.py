@@ -1,4 +1,4 @@
-"""A small folder of runs and analyses, made up but whole, for the report's tests."""
+"""A small, complete folder of made runs and analyses for the tests of the report."""
 
 import json
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def pusht(policy: str, options: Mapping[str, str] | None = None, **settings: Any
 
 
 def results(spec: EvalSpec, rate: float, seed: int) -> list[EpisodeResult]:
-    """Successes at about that rate."""
+    """Results with successes at about this rate."""
     rng = np.random.default_rng(seed)
     found = []
     for trial in spec.trials():
@@ -44,7 +44,7 @@ def results(spec: EvalSpec, rate: float, seed: int) -> list[EpisodeResult]:
 
 
 def write_run(path: Path, spec: EvalSpec, episodes: list[EpisodeResult], **origin: Any) -> None:
-    """As `recap eval` would."""
+    """Write a run directory as `recap eval` does."""
     with open_run(path, spec) as run:
         for one in episodes:
             run.append(one)
@@ -75,7 +75,7 @@ def trace_of(one: EpisodeResult, rng: np.random.Generator) -> Trace:
 
 
 def write_toy_report(folder: Path) -> dict[str, Any]:
-    """Fill the folder; what its analyses say."""
+    """Fill the folder; returns the contents of its JSON files."""
     plain = pusht("pusht-nano", {"pusher": "triangle"}, tasks=GOALS, seeds=SEEDS, pool_version=3)
     ours = results(plain, 0.8, 0)
     write_run(
@@ -158,7 +158,7 @@ def write_toy_report(folder: Path) -> dict[str, Any]:
                 "reference": "runs/none",
                 "families": [
                     {"label": "nothing retrieved", "runs": ["runs/none"]},
-                    {"label": "grown", "runs": ["grow/0", "grow/1", "grow/2", "grow/1"]},  # twice is once
+                    {"label": "grown", "runs": ["grow/0", "grow/1", "grow/2", "grow/1"]},  # twice counts once
                 ],
             },
         ],

@@ -1,4 +1,4 @@
-"""An image encoder of another package: without weights and slow, and it notes which node used it."""
+"""An image encoder of another package: slow, without weights, and it records the Ray node it runs on."""
 
 import os
 import time
@@ -10,7 +10,7 @@ from recap.types import F32, U8
 
 
 class SlowPatches(PatchEncoder):
-    """Args: delay: seconds an episode."""
+    """Args: delay: seconds per episode."""
 
     def __init__(self, delay: str) -> None:
         super().__init__(colour_cells=2)
@@ -18,7 +18,7 @@ class SlowPatches(PatchEncoder):
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
         """(n, dim)."""
-        if "TOY_LOG" in os.environ:  # on a node: a node may use several processes, one after another
+        if "TOY_LOG" in os.environ:  # set on Ray nodes, which may use several processes
             import ray
 
             with Path(os.environ["TOY_LOG"]).open("a") as log:

@@ -1,4 +1,4 @@
-"""Aligners: whom they serve, what they need of a scene, and that what lacks it stops nothing."""
+"""Aligners: which robots they support, what they require of a scene, and episodes that lack it."""
 
 from __future__ import annotations
 
@@ -55,40 +55,40 @@ def as_changes(robot: RobotSpec) -> RobotSpec:
 
 
 @pytest.mark.parametrize("robot", [PUSHT, TWO_ARMS, ONE_ARM, JOINTS, as_changes(PUSHT), as_changes(JOINTS)])
-def test_the_world_serves_every_robot(robot: RobotSpec) -> None:
+def test_world_aligner_supports_every_robot(robot: RobotSpec) -> None:
     assert served(World(), robot)
 
 
 @pytest.mark.parametrize("aligner", [ObjectFrame("block"), GoalFrame("block"), ContactFrame("block")])
-def test_an_objects_frame_serves_those_that_have_positions(aligner: Aligner) -> None:
+def test_object_frames_support_robots_with_positions(aligner: Aligner) -> None:
     assert served(aligner, PUSHT)
     assert served(aligner, with_object(ONE_ARM, "pose3"))
-    assert served(aligner, with_object(ONE_ARM, "pose2")), "a frame of the plane moves x and y"
-    assert served(aligner, TWO_ARMS), "any object is in space there"
+    assert served(aligner, with_object(ONE_ARM, "pose2")), "a planar frame transforms x and y"
+    assert served(aligner, TWO_ARMS), "every object of the two arms has a 3-D pose"
     assert not served(aligner, JOINTS)
 
 
 @pytest.mark.parametrize("aligner", [ObjectFrame("block"), GoalFrame("block"), ContactFrame("block")])
-def test_an_objects_frame_refuses_what_it_would_leave_where_it_is(aligner: Aligner) -> None:
-    assert not served(aligner, with_object(PUSHT, "pose3")), "its positions are in a plane"
+def test_object_frames_refuse_other_dimensions_boxes_and_delta_actions(aligner: Aligner) -> None:
+    assert not served(aligner, with_object(PUSHT, "pose3")), "the positions of PushT are planar"
     assert not served(aligner, with_object(ONE_ARM, "box")), "a box has no direction"
-    assert not served(aligner, as_changes(PUSHT)), "a change is the same wherever the object lies"
+    assert not served(aligner, as_changes(PUSHT)), "delta actions do not depend on the object's pose"
 
 
-def test_parts_serve_arms_in_tool_space() -> None:
+def test_parts_aligner_supports_only_arms_in_tool_space() -> None:
     assert served(Parts(), TWO_ARMS)
     assert served(Parts(), ONE_ARM)
     for robot in (PUSHT, JOINTS, as_changes(ONE_ARM)):
         assert not served(Parts(), robot)
-    assert not served(Parts(), replace(ONE_ARM, action=JOINTS.action)), "commanded by joints"
+    assert not served(Parts(), replace(ONE_ARM, action=JOINTS.action)), "its actions are joint angles"
 
 
-def test_contact_serves_tools_of_known_shape() -> None:
+def test_contact_frame_supports_only_embodiments_of_known_shape() -> None:
     assert served(ContactFrame("block"), PUSHT, "triangle")
     assert not served(ContactFrame("block"), PUSHT, "hand")
 
 
-def test_a_robot_that_is_not_served_gets_no_agent() -> None:
+def test_an_agent_with_an_unsupported_aligner_is_an_error() -> None:
     describer = TermDescriber({"joints": Proprio(JOINTS.body.letters)})
     config = RetrievalConfig("mine", {}, {"joints": 1.0}, aligner=ObjectFrame("block"))
     with pytest.raises(InputError, match="aligner 'object'") as refused:
@@ -98,7 +98,7 @@ def test_a_robot_that_is_not_served_gets_no_agent() -> None:
     RetrievalAgent(Retriever(MemoryPool(), describer, replace(config, aligner=World())), robot=JOINTS)
 
 
-def test_what_each_requires() -> None:
+def test_required_objects_and_goal_of_each_aligner() -> None:
     assert World("block").requires == Parts().requires == Requires()
     assert ObjectFrame("can").requires == ContactFrame("can").requires == Requires(("can",))
     assert GoalFrame("can").requires == Requires(("can",), goal=True)
@@ -108,7 +108,7 @@ def test_what_each_requires() -> None:
     assert Retriever(MemoryPool(), describer, blind).requires.goal
 
 
-def test_each_has_a_fingerprint_of_its_own() -> None:
+def test_each_aligner_setting_has_its_own_fingerprint() -> None:
     config = RetrievalConfig("mine", {}, {"proprio": 1.0})
     aligners: list[Aligner] = [World(), World("block"), ObjectFrame("block"), ObjectFrame("can")]
     aligners += [GoalFrame("block"), ContactFrame("block"), Parts(), Parts(("can",)), Parts(servo_lag=1)]
@@ -118,7 +118,7 @@ def test_each_has_a_fingerprint_of_its_own() -> None:
     )
 
 
-def test_equal_poses_are_asked_for_only_where_they_are_frames() -> None:
+def test_symmetric_poses_are_queried_only_by_object_frames() -> None:
     for aligner, asked in ((World(), 1), (Parts(), 1), (ObjectFrame("block"), 4), (GoalFrame("block"), 4)):
         assert aligner.n_symmetries(4) == asked
 
@@ -147,7 +147,7 @@ LACKING = {
 
 @pytest.mark.parametrize("where", ["first", "between", "last"])
 @pytest.mark.parametrize("case", LACKING)
-def test_an_episode_that_lacks_something_is_left_out_and_stops_nothing(case: str, where: str) -> None:
+def test_episodes_without_required_data_are_left_out_of_the_index(case: str, where: str) -> None:
     term, aligner, (one, lacking, other), name = LACKING[case]
     if case == "a camera":
         films = np.random.default_rng(0).integers(0, 255, (2, 30, 32, 32, 3), np.uint8)
@@ -157,7 +157,7 @@ def test_an_episode_that_lacks_something_is_left_out_and_stops_nothing(case: str
     index = retriever.index()
     assert index.unusable == (name,)
     assert index.episode_ids == ("seen", "other")
-    assert len(index.frames) == len(one) + len(other), "so that a row drawn at random is one that can be used"
+    assert len(index.frames) == len(one) + len(other), "the index holds rows of usable episodes only"
     for episode, t in ((one, 4), (other, 9)):
         found = retriever.retrieve(query_at(episode, t), n_matches=100)
         assert found.matches[0].ref == FrameRef(episode.id, t)
@@ -167,7 +167,7 @@ def test_an_episode_that_lacks_something_is_left_out_and_stops_nothing(case: str
         assert np.isfinite(given.actions).all()
 
 
-def test_a_pool_of_which_nothing_can_be_used_retrieves_nothing() -> None:
+def test_a_pool_without_usable_episodes_retrieves_nothing() -> None:
     retriever = retriever_of([BARE, replace(BARE, id="bare too")], Position(), ObjectFrame("block"))
     found = retriever.retrieve(query_at(SEEN, 3))
     assert (found.matches, found.candidates, found.confidence) == ((), (), 0)
@@ -175,7 +175,7 @@ def test_a_pool_of_which_nothing_can_be_used_retrieves_nothing() -> None:
 
 
 @pytest.mark.parametrize("matching", ["retrieved", "random"])
-def test_an_agent_acts_on_the_rest_of_the_pool(matching: str) -> None:
+def test_an_agent_uses_only_the_usable_episodes(matching: str) -> None:
     pool = MemoryPool([BARE, SEEN, replace(BARE, id="bare too"), OTHER])
     describer = TermDescriber({"term": Position()})
     config = RetrievalConfig("mine", {}, {"term": 1.0}, aligner=ObjectFrame("block"))
@@ -186,11 +186,11 @@ def test_an_agent_acts_on_the_rest_of_the_pool(matching: str) -> None:
         assert np.isfinite(action).all()
         plan = agent.plan(trial)
         assert plan is not None
-        assert plan.given.refs[0].episode_id in ("seen", "other")
-        assert plan.given.refs[0].t < 30
+        assert plan.conditioning.refs[0].episode_id in ("seen", "other")
+        assert plan.conditioning.refs[0].t < 30
 
 
-def test_what_comes_in_and_cannot_be_used_stops_no_running_episode() -> None:
+def test_adding_an_unusable_episode_does_not_interrupt_retrieval() -> None:
     pool = MemoryPool([SEEN])
     retriever = Retriever(pool, *find_retrieval("pusht-object"))
     query = Query((observation_of(SEEN, 4),), observation_of(SEEN, 0), SEEN.context)
@@ -202,7 +202,7 @@ def test_what_comes_in_and_cannot_be_used_stops_no_running_episode() -> None:
     assert retriever.index().unusable == ("bare",)
 
 
-def test_a_pool_on_disk_remembers_that_an_episode_has_no_rows(tmp_path: Path) -> None:
+def test_a_reopened_pool_still_lists_unusable_episodes(tmp_path: Path) -> None:
     pool = Pool.create(str(tmp_path / "pool"))
     pool.add([SEEN, BARE, OTHER])
     for opened in (pool, Pool.open(str(tmp_path / "pool"))):
@@ -210,15 +210,15 @@ def test_a_pool_on_disk_remembers_that_an_episode_has_no_rows(tmp_path: Path) ->
         assert (index.episode_ids, index.unusable) == (("seen", "other"), ("bare",))
 
 
-def test_pairs_are_numbered_by_what_can_be_used() -> None:
+def test_pairs_number_only_usable_episodes() -> None:
     retriever = retriever_of([BARE, SEEN, OTHER], Position(), ObjectFrame("block"))
     pairs = find_pairs(MemoryView([replace(OTHER, id="target", scene_id="t")]), retriever, k=1)
     assert pairs.pool_ids == ("seen", "other")
     assert pairs.refs(7) == [FrameRef("other", 7)]
 
 
-def test_parts_carry_over_without_objects() -> None:
-    """Nothing is required by name: a demonstration without objects is retrieved as it was recorded."""
+def test_parts_aligner_returns_recorded_actions_without_objects() -> None:
+    """No object is required: a demonstration without objects is retrieved as it was recorded."""
     describer, config = find_retrieval("dualarm-parts")
     bare = replace(CAN, id="without", objects={})
     retriever = Retriever(MemoryPool([bare]), describer, config)

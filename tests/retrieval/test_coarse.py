@@ -1,4 +1,4 @@
-"""A large pool searched by cells: the same matches as looking at every frame, and the same laws."""
+"""Search of a large pool by faiss cells: the same matches as exhaustive search."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("faiss") is None, reaso
 
 EPISODES = [random_episode(f"demo-{i}", i, n=20 + i, goal_angle=0.3 * (i % 3)) for i in range(30)]
 DESCRIBER, CONFIG = find_retrieval("pusht-object")
-MANY = 100  # frames, in these tests
+MANY = 100  # frames; a larger pool is searched by cells in these tests
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_frames_are_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coarse, "N_EXACT", MANY)
-        patch.setattr(coarse, "N_PROBED", 10**6)  # every cell: what is left out here is what is farther
+        patch.setattr(coarse, "N_PROBED", 10**6)  # every cell but those that are too far
         yield
 
 
 def exact(pool: MemoryPool, config: object = CONFIG) -> Retriever:
-    """The same pool, every frame looked at."""
+    """A retriever of the same pool that compares every frame."""
     retriever = Retriever(pool, DESCRIBER, config)  # type: ignore[arg-type]
     retriever._index = replace(retriever.index(), coarse=None)
     return retriever
@@ -77,7 +77,7 @@ SPACIOUS = replace(CONFIG, stall_radius=60.0, follow_bonus=15.0, follow_fade=2.0
     st.sets(st.sampled_from([e.id for e in EPISODES]), max_size=20),
     st.integers(1, 8),
 )
-def test_equals_looking_at_every_frame(
+def test_cell_search_equals_exhaustive_search(
     config: object,
     moment: tuple[int, int],
     avoid: list[tuple[FrameRef, float]],
@@ -95,7 +95,7 @@ def test_equals_looking_at_every_frame(
 
 
 @given(moments)
-def test_a_penalty_for_used_matches_is_respected(moment: tuple[int, int]) -> None:
+def test_penalties_of_avoided_matches_are_applied(moment: tuple[int, int]) -> None:
     retriever = Retriever(MemoryPool(EPISODES), DESCRIBER, replace(CONFIG, stall_radius=1e-3))
     (first, away), (second, _) = found_by(retriever, ask(*moment), 2)
     assert found_by(retriever, ask(*moment, avoid=((first, 1e6),)), 1)[0][0] == second
@@ -103,7 +103,7 @@ def test_a_penalty_for_used_matches_is_respected(moment: tuple[int, int]) -> Non
 
 
 @given(moments, st.lists(st.integers(1, 29), max_size=4))
-def test_it_does_not_matter_in_how_many_parts_a_pool_grew(moment: tuple[int, int], cuts: list[int]) -> None:
+def test_a_pool_grown_in_parts_gives_the_same_matches(moment: tuple[int, int], cuts: list[int]) -> None:
     at_once = Retriever(MemoryPool(EPISODES), DESCRIBER, CONFIG)
     pool = MemoryPool()
     grown = Retriever(pool, DESCRIBER, CONFIG)
@@ -114,7 +114,7 @@ def test_it_does_not_matter_in_how_many_parts_a_pool_grew(moment: tuple[int, int
     assert found_by(grown, ask(*moment), 5) == found_by(at_once, ask(*moment), 5)
 
 
-def test_what_is_appended_is_found_by_the_next_look_and_what_is_taken_out_never_again(tmp_path: Path) -> None:
+def test_added_episodes_are_found_at_once_and_removed_ones_are_not(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([replace(e, images={}) for e in EPISODES[:20]])
     retriever = Retriever(pool, DESCRIBER, CONFIG)
@@ -140,21 +140,21 @@ def test_what_is_appended_is_found_by_the_next_look_and_what_is_taken_out_never_
     assert retriever.index().coarse is not None
 
 
-def test_pairs_are_those_of_looking_at_every_frame() -> None:
+def test_pairs_equal_those_of_exhaustive_search() -> None:
     target = MemoryPool([random_episode("target", 77)]).view()
     pool = MemoryPool(EPISODES)
     a, b = (find_pairs(target, one) for one in (exact(pool), Retriever(pool, DESCRIBER, CONFIG)))
     assert a.match.tolist() == b.match.tolist()
 
 
-def test_confidence_is_that_of_looking_at_every_frame() -> None:
+def test_confidence_equals_that_of_exhaustive_search() -> None:
     pool = MemoryPool(EPISODES)
     whole, cells = exact(pool), Retriever(pool, DESCRIBER, CONFIG)
     for seed in range(100, 110):
         assert whole.retrieve(ask(seed, 9)).confidence == cells.retrieve(ask(seed, 9)).confidence
 
 
-def test_without_faiss_every_frame_is_looked_at_and_a_line_says_so(
+def test_without_faiss_search_is_exhaustive_and_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(coarse.importlib.util, "find_spec", lambda name: None)
@@ -166,12 +166,12 @@ def test_without_faiss_every_frame_is_looked_at_and_a_line_says_so(
     assert found_by(retriever, ask(100, 9)) == found_by(exact(pool), ask(100, 9))
 
 
-def test_a_small_pool_needs_no_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_pool_is_searched_without_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coarse, "N_EXACT", 10_000)
     assert Retriever(MemoryPool(EPISODES), DESCRIBER, CONFIG).index().coarse is None
 
 
-def test_a_step_of_a_running_episode_finds_what_a_first_look_does() -> None:
+def test_retrieval_with_a_previous_result_equals_retrieval_without() -> None:
     retriever = Retriever(MemoryPool(EPISODES), DESCRIBER, CONFIG)
     before: Retrieval | None = None
     for t in range(8, 12):
@@ -179,7 +179,7 @@ def test_a_step_of_a_running_episode_finds_what_a_first_look_does() -> None:
         assert before.matches == retriever.retrieve(ask(100, t)).matches
 
 
-def test_episodes_of_one_frame_are_found() -> None:
+def test_episodes_of_one_frame_are_retrieved() -> None:
     def short(episode: Episode) -> Episode:
         rows = {name: values[:1] for name, values in episode.objects.items()}
         few = {k: getattr(episode, k)[:1] for k in ("timestamps", "proprio", "actions")}
@@ -189,7 +189,7 @@ def test_episodes_of_one_frame_are_found() -> None:
     assert found_by(Retriever(pool, DESCRIBER, CONFIG), ask(100, 9)) == found_by(exact(pool), ask(100, 9))
 
 
-def test_the_next_process_describes_nothing_and_finds_the_same(tmp_path: Path) -> None:
+def test_a_reopened_pool_uses_stored_rows_and_finds_the_same(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([replace(e, images={}) for e in EPISODES[:20]])
     expected = Retriever(pool, DESCRIBER, CONFIG).retrieve(ask(100, 9))
@@ -211,18 +211,18 @@ def test_the_next_process_describes_nothing_and_finds_the_same(tmp_path: Path) -
     look = Query((observation_of(new, 7),), observation_of(new, 0), new.context)
     assert retriever.retrieve(look).matches[0].ref.episode_id == new.id
     assert retriever.index().unusable == ()
-    assert again.verify().ok, "what is appended is not written into the kept rows"
+    assert again.verify().ok, "added episodes do not change the stored rows"
     pool.remove([EPISODES[3].id])
     assert EPISODES[3].id not in Retriever(Pool.open(pool.uri), deaf, CONFIG).index().episode_ids
 
 
 @pytest.mark.parametrize("n_candidates", [None, 5])
-def test_confidence_is_calibrated_once_for_each_way_of_asking(
+def test_confidence_calibration_is_stored_for_each_n_candidates(
     tmp_path: Path, n_candidates: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([replace(e, images={}) for e in EPISODES[:25]])
-    Retriever(pool, DESCRIBER, CONFIG).retrieve(ask(100, 9))  # lays out, and keeps that
+    Retriever(pool, DESCRIBER, CONFIG).retrieve(ask(100, 9))  # builds the rows and stores them
     config = replace(CONFIG, n_candidates=n_candidates)
     expected = Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
     with monkeypatch.context() as patch:
@@ -232,7 +232,7 @@ def test_confidence_is_calibrated_once_for_each_way_of_asking(
     pool.add([replace(e, images={}) for e in EPISODES[25:]])
     with monkeypatch.context() as patch:
         patch.setattr("recap.retrieval.retriever.calibrate", None)
-        with pytest.raises(TypeError):  # a fifth more: it is made anew
+        with pytest.raises(TypeError):  # a fifth more episodes: calibrated again
             Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
     Retriever(Pool.open(pool.uri), DESCRIBER, config).retrieve(ask(100, 9))
     assert pool.verify().ok
@@ -240,7 +240,7 @@ def test_confidence_is_calibrated_once_for_each_way_of_asking(
     assert not [*Path(pool.uri).glob("derived/confidence-*/*.safetensors")]
 
 
-def test_kept_rows_that_have_changed_are_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_stored_rows_are_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([replace(e, images={}) for e in EPISODES[:20]])
     expected = Retriever(pool, DESCRIBER, CONFIG).retrieve(ask(100, 9))
@@ -255,7 +255,7 @@ def test_kept_rows_that_have_changed_are_made_again(tmp_path: Path, caplog: pyte
     assert Pool.open(pool.uri).verify().ok
 
 
-def test_a_demonstration_that_is_forgotten_is_in_no_kept_row(tmp_path: Path) -> None:
+def test_forgetting_a_demonstration_deletes_its_stored_rows(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add([replace(e, images={}) for e in EPISODES[:20]])
     Retriever(pool, DESCRIBER, CONFIG).index()
@@ -269,19 +269,19 @@ def kept_rows(pool: Pool) -> list[Path]:
     return sorted(Path(pool.uri).glob("derived/rows-*/*.safetensors"))
 
 
-def test_a_moment_drawn_at_random_is_of_an_episode_that_is_there() -> None:
+def test_random_moments_come_only_from_episodes_in_the_pool() -> None:
     pool = MemoryPool(EPISODES[:12])
     retriever = Retriever(pool, DESCRIBER, CONFIG)
     retriever.index()
     pool._view = MemoryView(EPISODES[2:12], 2)
     index = retriever.index()
-    assert len(index.frames) > sum(map(len, EPISODES[2:12])), "rows of what was removed stay"
+    assert len(index.frames) > sum(map(len, EPISODES[2:12])), "rows of removed episodes remain"
     drawn = [index.any_moment(lambda n, k=k: k) for k in range(sum(map(len, EPISODES[2:12])))]  # type: ignore[misc]
     assert drawn == [(i, t) for i, episode in enumerate(EPISODES[2:12]) for t in range(len(episode))]
     assert (index.owners(np.arange(len(EPISODES[0]))) == -1).all()
 
 
-def test_rows_are_laid_out_anew_when_most_of_them_are_gone() -> None:
+def test_rows_are_rebuilt_when_most_episodes_were_removed() -> None:
     pool = MemoryPool(EPISODES[:8])
     retriever = Retriever(pool, DESCRIBER, CONFIG)
     retriever.index()

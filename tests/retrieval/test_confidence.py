@@ -1,4 +1,4 @@
-"""Confidence is calibrated: false alarms come at the chosen rate, and shifted moments raise them."""
+"""Confidence is calibrated: alarms have the chosen rate, and shifted observations raise more of them."""
 
 from math import comb
 
@@ -35,13 +35,13 @@ def binomial_bounds(n: int, p: float, tail: float = 0.001) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
-def test_false_alarms_come_at_the_chosen_rate(alpha: float) -> None:
+def test_the_false_alarm_rate_is_the_chosen_alpha(alpha: float) -> None:
     retriever = Retriever(MemoryPool(POOL), *find_retrieval("pusht-object"))
     low, high = binomial_bounds(200, alpha)
     assert low <= alarms(retriever, alpha, shift=0.0) <= high
 
 
-def test_shifted_moments_raise_the_alarm() -> None:
+def test_shifted_observations_raise_more_alarms() -> None:
     retriever = Retriever(MemoryPool(POOL), *find_retrieval("pusht-object"))
     assert alarms(retriever, 0.05, shift=400.0) > 4 * alarms(retriever, 0.05, shift=0.0)
 

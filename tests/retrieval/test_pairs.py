@@ -1,4 +1,4 @@
-"""Training pairs: the right moments, never the excluded ones, drawn by weight."""
+"""Training pairs: the matches of target frames in the pool, and their weights."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def retriever(n_candidates: int | None = None, action_weight: float = 0.1) -> Re
     return Retriever(MemoryPool(POOL), *for_training(n_candidates, action_weight))
 
 
-def test_the_twin_of_the_scene_is_the_best_match_when_allowed() -> None:
+def test_the_demonstration_of_the_same_scene_is_the_best_match_when_allowed() -> None:
     pairs = find_pairs(MemoryView(TARGET), retriever())
     assert pairs.target.shape == (100, 2)
     last = 25 - 3  # tails are trimmed
@@ -52,7 +52,7 @@ def test_matches_are_of_different_episodes_and_weights_sum_to_one() -> None:
     assert len(pairs.refs(0)) == 3
 
 
-def test_fewer_episodes_than_matches_are_marked() -> None:
+def test_missing_matches_are_marked_with_minus_one() -> None:
     small = Retriever(MemoryPool(POOL[:2]), *for_training())
     pairs = find_pairs(MemoryView(TARGET[:1]), small, k=3)
     assert (pairs.match[:, 2, 0] == -1).all()
@@ -60,7 +60,7 @@ def test_fewer_episodes_than_matches_are_marked() -> None:
     assert len(pairs.refs(5)) == 2
 
 
-def test_some_frames_are_matched_as_they_are_among_all() -> None:
+def test_pairs_at_given_times_equal_those_among_all_frames() -> None:
     times = [[3, 7] for _ in TARGET]
     some = find_pairs(MemoryView(TARGET), retriever(), k=2, times=times)
     every = find_pairs(MemoryView(TARGET), retriever(), k=2)
@@ -69,8 +69,8 @@ def test_some_frames_are_matched_as_they_are_among_all() -> None:
     assert np.array_equal(some.match, every.match[rows])
 
 
-def test_the_action_term_matches_what_comes_next() -> None:
-    """Of two moments that look alike the one that goes on alike is taken."""
+def test_the_action_term_prefers_demonstrations_with_similar_next_actions() -> None:
+    """Of two demonstrations with equal states, the one with similar actions is matched."""
     asked = TARGET[0]
     alike = replace(POOL[0], id="alike", scene_id="a", actions=POOL[0].actions + 2)
     other = replace(POOL[0], id="other", scene_id="b", actions=POOL[0].actions[::-1].copy())
@@ -79,12 +79,12 @@ def test_the_action_term_matches_what_comes_next() -> None:
     assert (pairs.match[:20, 0, 0] == 1).all()
 
 
-def test_an_empty_pool_has_no_pairs() -> None:
+def test_finding_pairs_in_an_empty_pool_is_an_error() -> None:
     with pytest.raises(InputError, match="pool is empty"):
         find_pairs(MemoryView(TARGET), Retriever(MemoryPool(), *for_training()))
 
 
-def test_the_action_term_is_as_long_as_the_chunk_and_weighs_the_same() -> None:
+def test_the_action_term_has_the_chunk_length_and_a_constant_total_weight() -> None:
     for chunk_size in (4, 16):
         describer, config = for_training(action_weight=0.5, chunk_size=chunk_size)
         assert config.chunk_size == chunk_size
@@ -92,8 +92,8 @@ def test_the_action_term_is_as_long_as_the_chunk_and_weighs_the_same() -> None:
         assert config.weights["action"] * chunk_size == pytest.approx(0.5)
 
 
-def test_the_steps_of_the_actions_to_come_can_count_too() -> None:
-    """Of two demonstrations whose actions are equally far off, the one that moves alike is taken."""
+def test_the_action_term_can_weigh_steps_between_actions() -> None:
+    """Of two demonstrations with equally distant actions, the one with similar steps is matched."""
     asked = TARGET[0]
     shifted = replace(POOL[0], id="shifted", scene_id="a", actions=POOL[0].actions + 8)
     sign = np.where(np.arange(25) % 2, 1, -1)[:, None].astype(np.float32)

@@ -1,4 +1,4 @@
-"""Stage 1 by the predicted path: only what of a scene matters to the task counts."""
+"""Stage 1 by predicted path: only the parts of a scene that affect the task's path count."""
 
 from dataclasses import replace
 
@@ -15,11 +15,11 @@ from recap.retrieval.retriever import Retriever
 from recap.types import F32, Episode
 
 N, D = 24, 40
-SCENES = np.random.default_rng(3).uniform(0, 1, (N, D)).astype(np.float32)  # two numbers matter, the rest not
+SCENES = np.random.default_rng(3).uniform(0, 1, (N, D)).astype(np.float32)  # the first two numbers matter
 
 
 def reach(name: str, scene: F32, task: str = "reach", n: int = 20) -> Episode:
-    """A tool that goes from the origin to where the first two numbers of the scene say."""
+    """A tool that moves from the origin to the point given by the scene's first two numbers."""
     way = np.linspace(0, 1, n)[:, None] * scene[:2]
     return Episode(
         id=name,
@@ -45,7 +45,7 @@ def asked(seed: int) -> F32:
     return np.random.default_rng(seed).uniform(0, 1, D).astype(np.float32)
 
 
-def test_the_nearest_path_is_where_the_task_leads() -> None:
+def test_predicted_paths_find_nearer_goals_than_scene_distance() -> None:
     paths = Paths(POOL, SCENES)
     by_path, by_look = [], []
     for seed in range(30):
@@ -55,8 +55,8 @@ def test_the_nearest_path_is_where_the_task_leads() -> None:
     assert np.mean(by_path) < 0.75 * np.mean(by_look)
 
 
-def test_what_looks_like_nothing_in_the_pool_does_not_count() -> None:
-    """Another embodiment is seen where the pool's is not: the same numbers of every scene are off."""
+def test_scene_values_outside_the_pools_range_are_clipped() -> None:
+    """Another embodiment in the image shifts the same numbers of every scene."""
     paths, scene = Paths(POOL, SCENES), asked(1)
     strange = scene.copy()
     strange[20:30] += 3.0
@@ -66,7 +66,7 @@ def test_what_looks_like_nothing_in_the_pool_does_not_count() -> None:
 
 
 def test_each_task_is_predicted_by_its_own_demonstrations() -> None:
-    """The same scenes, and another two numbers that matter."""
+    """The other task has the same scenes, but two other numbers matter."""
     other = [reach(f"o{i}", scene[2:], "other") for i, scene in enumerate(SCENES)]
     paths = Paths([*POOL, *other], np.concatenate([SCENES, SCENES]))
     alone = Paths(POOL, SCENES)
@@ -74,19 +74,19 @@ def test_each_task_is_predicted_by_its_own_demonstrations() -> None:
     assert np.allclose(paths.costs(asked(2))[:N], alone.costs(asked(2)))
 
 
-def test_hidden_demonstrations_do_not_help() -> None:
+def test_excluded_demonstrations_are_not_used_for_prediction() -> None:
     paths = Paths(POOL, SCENES)
     without = Paths(POOL[1:], SCENES[1:])
     assert np.allclose(paths.costs(asked(4), [0])[1:], without.costs(asked(4)))
 
 
-def test_nothing_is_predicted_from_too_few_or_from_what_says_nothing() -> None:
+def test_path_costs_are_zero_for_too_few_demonstrations_or_constant_scenes() -> None:
     assert not Paths(POOL[: MIN_EPISODES - 1], SCENES[: MIN_EPISODES - 1]).costs(asked(5)).any()
     constant = np.ones((N, 3), np.float32)
     assert not Paths(POOL, constant).costs(np.ones(3, np.float32)).any()
 
 
-def test_both_stages_weigh_the_path() -> None:
+def test_both_stages_use_the_path_weight() -> None:
     describer = TermDescriber(
         {"things": ObjectPoses(("things",), (0, D)), "words": Instruction(HashedWords())}
     )

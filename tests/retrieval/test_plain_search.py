@@ -1,4 +1,4 @@
-"""Without numba the same rows are found."""
+"""Search without numba finds the same rows."""
 
 import numpy as np
 from hypothesis import given
@@ -15,7 +15,7 @@ from recap.retrieval.plain_search import EACH_BEGIN, plain_nearest_frames, plain
     st.sampled_from([-1, EACH_BEGIN, 0, 7]),
     st.integers(0, 3),
 )
-def test_plain_search_finds_what_the_compiled_one_finds(
+def test_plain_search_equals_compiled_search(
     seed: int, n_episodes: int, n: int, follow_row: int, n_avoided: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ def test_plain_search_finds_what_the_compiled_one_finds(
     )
 
 
-def test_of_equally_near_rows_the_first_is_taken() -> None:
+def test_ties_keep_the_order_of_the_candidates() -> None:
     frames = np.zeros((6, 2), np.float32)
     spans = np.array([3, 0]), np.array([6, 3])
     empty = np.zeros(0, np.int64), np.zeros(0), 0.0

@@ -1,4 +1,4 @@
-"""Retrieval by name or by a file, which is kept whole wherever a name is."""
+"""Retrievals by name or from a file. The file's content is stored wherever a name would be."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def found(folder: Path, text: str) -> tuple[TermDescriber, RetrievalConfig]:
     return find_retrieval(written(folder, text), ROBOT)
 
 
-def test_a_file_changes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+def test_a_file_changes_only_the_settings_it_names(tmp_path: Path) -> None:
     describer, config = found(
         tmp_path,
         "cameras: [wrist]\nhistory: 4\nobjects: [cup]\nn_candidates: 3\nchunk_size: 16\n"
@@ -57,7 +57,7 @@ def test_a_file_changes_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert config.scene_weights[PATH] == usual.scene_weights[PATH]
 
 
-def test_the_content_travels_in_place_of_a_name(tmp_path: Path) -> None:
+def test_a_files_content_is_stored_in_place_of_its_name(tmp_path: Path) -> None:
     file = written(tmp_path, "cameras: [wrist]\nweights: {proprio: 2.0}\n")
     kept = full_name(file)
     describer, config = find_retrieval(file, ROBOT)
@@ -70,7 +70,7 @@ def test_the_content_travels_in_place_of_a_name(tmp_path: Path) -> None:
     assert short_name("world") == "world"
 
 
-def test_another_base_keeps_its_terms(tmp_path: Path) -> None:
+def test_a_file_with_another_base_keeps_the_bases_settings(tmp_path: Path) -> None:
     _, config = found(tmp_path, "base: robotwin-blind\nweights: {proprio: 3.0}\n")
     assert config.weights["proprio"] == 3.0
     assert config.chunk_size == 16
@@ -89,20 +89,20 @@ def test_another_base_keeps_its_terms(tmp_path: Path) -> None:
         ("- 1\n", "mine.yaml"),
     ],
 )
-def test_what_a_file_cannot_say_is_refused_by_name(tmp_path: Path, text: str, named: str) -> None:
+def test_an_invalid_file_is_an_error_that_names_the_mistake(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(InputError, match=named):
         found(tmp_path, text)
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_a_missing_file_or_robot_is_an_error() -> None:
     with pytest.raises(InputError, match=r"gone\.yaml"):
         find_retrieval("gone.yaml", ROBOT)
     with pytest.raises(InputError, match="robot"):
         find_retrieval("world")
 
 
-def test_the_same_scene_of_another_task_is_no_match_though_words_are_alike() -> None:
-    """Six scenes, each shown for a red and a blue thing that lie at its two ends."""
+def test_the_same_scene_of_a_similarly_worded_task_is_not_matched() -> None:
+    """Each of six scenes has two demonstrations, to the red dot and to the blue dot."""
     blank = RobotSpec("arm", 10.0, (Feature("place", "position", 2),), objects={"things": ObjectSpec("box")})
     ends = np.random.default_rng(0).uniform(-1, 1, (6, 4)).astype(np.float32)
 

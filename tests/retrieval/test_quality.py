@@ -1,4 +1,4 @@
-"""What a descriptor is worth: ranks of the right task and scene, and the error in phase."""
+"""Descriptor quality: ranks of the right task and scene, and the phase error."""
 
 import math
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ TASKS = ("push the block", "lift the lid", "turn the key")
 
 @dataclass(frozen=True)
 class Nothing:
-    """A term that says the same of everything."""
+    """A term with the same value for every frame."""
 
     dim: int = 1
 
@@ -34,7 +34,7 @@ TERMS = {"words": Instruction(HashedWords()), "nothing": Nothing(), "block": Obj
 
 
 def shown(embodiment: str, n: int) -> list[Episode]:
-    """Two demonstrations of each task; those of two embodiments differ in length alone."""
+    """Two demonstrations of each task. Embodiments differ only in the number of frames."""
     found = []
     for i in range(6):
         whole = random_episode(f"{embodiment}-{i}", i, n=60)
@@ -59,27 +59,27 @@ def measured(pool: list[Episode], **weights: float) -> Quality:
     return descriptor_quality(MemoryView(shown("arm", 60)), MemoryView(pool), spec)
 
 
-def test_each_term_is_judged_alone_and_with_the_others() -> None:
+def test_each_term_is_measured_alone_and_all_together() -> None:
     quality = measured(shown("hand", 30))
     assert [row.term for row in quality.rows] == [WHOLE, "words", "nothing", "block"]
     assert (quality.n_tasks, quality.n_episodes, quality.n_paired) == (3, 6, 6)
     rows = {row.term: row for row in quality.rows}
     assert rows["words"].task_rank == (1.0, 1.0, 1.0)
-    assert rows["nothing"].task_rank == (2.0, 2.0, 2.0), "the middle of three"
+    assert rows["nothing"].task_rank == (2.0, 2.0, 2.0), "the middle rank of three tasks"
     assert rows["words"].scene_rank == (0.5, 0.5, 0.5), "words are the same in every scene of a task"
     assert rows["block"].scene_rank == (0.0, 0.0, 0.0)
     assert rows["block"].phase_error.mean < 0.02 < rows["nothing"].phase_error.mean
     assert rows["nothing"].phase_error.mean == pytest.approx(0.25, abs=0.02), "always the middle"
 
 
-def test_the_interval_is_over_demonstrations() -> None:
+def test_the_interval_of_the_task_rank_contains_its_mean() -> None:
     row = next(row for row in measured(shown("hand", 30)).rows if row.term == "block")
     low, high = row.task_rank.low, row.task_rank.high
     assert 1 <= low < row.task_rank.mean < high <= 3
 
 
-def test_the_twin_does_not_help_to_find_the_task() -> None:
-    """A block's place finds its twin at once, and says nothing of the task otherwise."""
+def test_the_task_rank_ignores_the_demonstration_of_the_same_scene() -> None:
+    """The block's position identifies the same scene, but says nothing about the task."""
     alone = [replace(e, task=f"{e.task} {i}") for i, e in enumerate(shown("hand", 30))]
     target = [replace(e, task=f"{e.task} {i}") for i, e in enumerate(shown("arm", 60))]
     config = RetrievalConfig("test", {"block": 1.0}, {"block": 1.0}, auto_scale=True)
@@ -87,7 +87,7 @@ def test_the_twin_does_not_help_to_find_the_task() -> None:
     assert math.isnan(quality.rows[0].task_rank.mean), "no demonstration of the task is left"
 
 
-def test_unpaired_data_and_a_single_task_have_no_such_number() -> None:
+def test_phase_error_and_task_rank_are_null_without_pairs_or_other_tasks() -> None:
     pool = [replace(e, scene_id=f"other {e.id}", task=TASKS[0]) for e in shown("hand", 30)]
     quality = measured(pool, block=1.0)
     assert quality.n_paired == 0
@@ -102,8 +102,8 @@ def test_unpaired_data_and_a_single_task_have_no_such_number() -> None:
     }
 
 
-def test_the_path_counts_where_scenes_are_ranked() -> None:
-    """The block is where the tool goes to, and the words do not say so."""
+def test_the_path_weight_affects_the_scene_rank() -> None:
+    """The tool moves to the block's position, which the words do not contain."""
     episodes = {name: shown(name, 30) for name in ("arm", "hand")}
     for name, some in episodes.items():
         one_task = [replace(e, task=TASKS[0]) for e in some]
@@ -116,7 +116,7 @@ def test_the_path_counts_where_scenes_are_ranked() -> None:
     assert ranks[1] != ranks[0]
 
 
-def test_the_path_error_is_that_of_the_nearest_scene_but_the_twins() -> None:
+def test_the_path_error_is_measured_at_the_nearest_other_scene() -> None:
     ends = (0.0, 0.1, 1.0, 1.1)
 
     def lead(name: str, number: int) -> Episode:
@@ -132,6 +132,6 @@ def test_the_path_error_is_that_of_the_nearest_scene_but_the_twins() -> None:
     assert row.path_error.mean == pytest.approx(np.mean([0.1 / off for off in others]), rel=1e-3)
 
 
-def test_a_pool_that_cannot_be_described_is_refused() -> None:
+def test_a_pool_that_cannot_be_described_is_an_error() -> None:
     with pytest.raises(InputError, match="the pool"):
         measured([replace(e, objects={}) for e in shown("hand", 30)])

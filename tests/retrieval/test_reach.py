@@ -1,4 +1,4 @@
-"""Stage 2 prefers moments from which the robot can reach what is shown."""
+"""Stage 2 prefers matches whose actions the robot can reach."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UPRIGHT = [1.0, 0.0, 0.0, 0.0]
 
 
 def walk(name: str, begin: F64, end: Any, n: int = 24, **changes: Any) -> Episode:
-    """A tool that goes on a line from a pose to a place."""
+    """A tool that moves on a line from a pose to a position."""
     rows = np.tile(begin, (n, 1))
     rows[:, :3] = np.linspace(begin[:3], end, n)
     return Episode(
@@ -48,7 +48,7 @@ def walk(name: str, begin: F64, end: Any, n: int = 24, **changes: Any) -> Episod
 
 
 def shifted(by: float) -> F64:
-    """A little beside home."""
+    """The home pose, shifted along y."""
     return AT_HOME + np.array([0, by, *[0.0] * 8])
 
 
@@ -70,7 +70,7 @@ OUT, WITHIN = walk("out", shifted(0.001), FAR), walk("within", shifted(0.01), NE
 
 
 @pytest.mark.parametrize("robot", [ARM, BOXED])
-def test_a_match_within_reach_goes_before_a_nearer_one_out_of_reach(robot: RobotSpec) -> None:
+def test_a_reachable_match_is_preferred_to_a_nearer_unreachable_one(robot: RobotSpec) -> None:
     episodes = [OUT, WITHIN]
     assert asked(retriever(episodes, robot)).matches[0].ref.episode_id == "out"
     chosen, other = asked(retriever(episodes, robot, reach=1.0), n=2).matches
@@ -79,23 +79,23 @@ def test_a_match_within_reach_goes_before_a_nearer_one_out_of_reach(robot: Robot
     assert other.distance**2 == pytest.approx(sum(other.costs.values()), rel=1e-4)
 
 
-def test_the_price_is_weighed_against_the_distance() -> None:
+def test_a_small_reach_weight_keeps_the_nearest_match() -> None:
     assert asked(retriever([OUT, WITHIN], reach=1e-9)).matches[0].ref.episode_id == "out"
 
 
-def test_where_nothing_is_within_reach_the_nearest_is_left() -> None:
+def test_the_nearest_match_is_chosen_if_none_is_reachable() -> None:
     worse = walk("worse", shifted(0.02), FAR)
     assert asked(retriever([worse, OUT], reach=1.0)).matches[0].ref.episode_id == "out"
 
 
-def test_a_chunk_is_judged_where_it_is_carried_to() -> None:
+def test_reach_is_checked_after_alignment() -> None:
     here = np.array([*AT_HOME[:3], *UPRIGHT])
     away = np.array([AT_HOME[0] - 2.4, *AT_HOME[1:3], *UPRIGHT])
     shown = {
         name: np.tile(pose, (24, 1)).astype(np.float32) for name, pose in (("here", here), ("away", away))
     }
     near = walk("near", shifted(0.01), NEAR, objects={"cup": shown["here"]})
-    # In the world it stays within reach; carried to where the cup is now it does not.
+    # Reachable in the world frame, but not once it is aligned to the cup's current pose.
     carried = walk("carried", shifted(0.001), NEAR, objects={"cup": shown["away"]})
     found = retriever([near, carried], aligner=ObjectFrame("cup"), reach=1.0)
     assert asked(found, objects={"cup": here}).matches[0].ref.episode_id == "near"
@@ -103,7 +103,7 @@ def test_a_chunk_is_judged_where_it_is_carried_to() -> None:
     assert asked(in_world, objects={"cup": here}).matches[0].ref.episode_id == "carried"
 
 
-def test_how_far_ahead_counts_can_be_said() -> None:
+def test_reach_ahead_sets_how_many_steps_are_checked() -> None:
     late = walk("late", shifted(0.001), NEAR, n=12)
     end = walk("", np.array([*NEAR, *AT_HOME[3:]]), FAR, n=12)
     late = replace(
@@ -114,7 +114,7 @@ def test_how_far_ahead_counts_can_be_said() -> None:
     assert asked(retriever([late, WITHIN], reach=1.0, reach_ahead=99)).matches[0].ref.episode_id == "within"
 
 
-def test_no_more_is_tried_than_settles_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reach_is_computed_only_for_as_many_matches_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     can_reach = JointSpace.can_reach
     monkeypatch.setattr(JointSpace, "can_reach", lambda *a: tried.append(len(a[1])) or can_reach(*a))
@@ -128,7 +128,7 @@ def test_no_more_is_tried_than_settles_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 10), st.integers(1, 4))
-def test_what_is_chosen_costs_least_of_the_best_moments_of_all(seed: int, price: float, n: int) -> None:
+def test_the_chosen_matches_have_the_lowest_distance_plus_reach_cost(seed: int, price: float, n: int) -> None:
     rng = np.random.default_rng(seed)
     ends = rng.uniform(-1, 1, (6, 3))
     episodes = [walk(f"walk-{i}", AT_HOME + rng.normal(0, 0.2, 10), end, n=8) for i, end in enumerate(ends)]
@@ -144,7 +144,7 @@ def test_what_is_chosen_costs_least_of_the_best_moments_of_all(seed: int, price:
     assert [costs[m.ref.episode_id] for m in found] == pytest.approx([costs[w] for w in wanted], rel=1e-4)
 
 
-def test_a_policy_may_be_used_with_it_whatever_it_was_trained_with() -> None:
+def test_reach_is_an_agent_setting_outside_the_metric_fingerprint() -> None:
     plain, weighed = (retriever([OUT], reach=price).config for price in (0.0, 5.0))
     assert plain.metric_fingerprint == weighed.metric_fingerprint
     agent = assemble_agent(AgentConfig(retrieval="world", reach=5.0), MemoryPool([OUT, WITHIN]), robot=ARM)
@@ -158,7 +158,7 @@ def test_a_policy_may_be_used_with_it_whatever_it_was_trained_with() -> None:
         (RobotSpec("free", 30.0, TOOL), "neither kinematics nor limits"),
     ],
 )
-def test_a_robot_that_says_nothing_of_its_reach_is_refused(robot: RobotSpec, words: str) -> None:
+def test_reach_for_delta_actions_or_without_limits_is_an_error(robot: RobotSpec, words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         retriever([OUT], robot, reach=1.0)
     assert caught.value.code == "retrieval.reach"

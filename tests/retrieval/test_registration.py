@@ -1,4 +1,4 @@
-"""How far things have moved, found in images of calibrated cameras: on scenes whose truth is known."""
+"""Shifts of objects, found in images of calibrated cameras, on drawn scenes with known shifts."""
 
 from dataclasses import replace
 
@@ -24,12 +24,12 @@ from recap.types import F32, F64, U8, Moment
 
 ONE_ARM = RobotSpec("arm", 20.0, arm_features("tool"), cameras={"front": CameraSpec()})
 PX = 96
-RADIUS = 0.03  # m, of the round thing that stands on the table
+RADIUS = 0.03  # m, of the disc on the table
 HALF = PX / 2 - 0.5
 
 
 def looking_down(x: float) -> Camera:
-    """1 m above the table, tilted about its x axis so that it looks at the middle."""
+    """A camera 1 m above the table that looks straight down."""
     tilt = np.array([[1, 0, 0], [0, -1, 0], [0, 0, -1]], np.float64)  # image y is the table's -y
     return Camera(np.array([x, 0.0, 1.0]), tilt, (150.0, 150.0, HALF, HALF))
 
@@ -53,7 +53,7 @@ def drawn(camera: Camera, thing: F64, colour: float = 1.0) -> U8:
 
 
 def as_filmed(picture: U8) -> U8:
-    """Colours of every second pixel only, as films keep them."""
+    """The image with chroma at half resolution, as in compressed videos."""
     import cv2
 
     luma, *chroma = cv2.split(cv2.cvtColor(picture, cv2.COLOR_RGB2YCrCb))
@@ -77,25 +77,25 @@ moves = st.tuples(st.floats(-0.1, 0.1), st.floats(-0.1, 0.1)).map(np.array)
 @given(moves, st.booleans())
 @example(np.array([0.00195, 0.0]), False)
 @example(np.array([0.001, 0.001]), True)
-def test_a_thing_that_has_moved_is_found_to_about_a_pixel(move: F64, film: bool) -> None:
+def test_an_objects_shift_is_found_to_about_a_pixel(move: F64, film: bool) -> None:
     at = np.array([0.02, -0.03])
     found = shift_between(views(at, at + move, film), np.array([[*at, 0.04]]), 0.05, 0.2)
     assert np.linalg.norm(found - move) < 0.008  # a pixel is 6.7 mm, the finest step 2.5 mm
 
 
-def test_where_nothing_has_changed_nothing_has_moved() -> None:
+def test_unchanged_images_give_no_shift() -> None:
     at = np.array([0.02, -0.03])
     assert np.array_equal(shift_between(views(at, at), np.array([[*at, 0.04]]), 0.05, 0.2), [0, 0])
 
 
-def test_a_thing_that_moved_elsewhere_has_no_say() -> None:
+def test_movement_elsewhere_in_the_image_is_ignored() -> None:
     place = np.array([[-0.12, 0.1, 0.04]])
     assert np.array_equal(
         shift_between(views(np.array([0.1, -0.1]), np.array([0.15, -0.1])), place, 0.04, 0.2), [0, 0]
     )
 
 
-def test_images_of_two_sizes_are_compared_at_the_demonstrations() -> None:
+def test_the_shift_is_found_in_images_of_different_sizes() -> None:
     lens = {"intrinsics": (150.0, 150.0, HALF, HALF), "at": (0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0)}
     robot = replace(ONE_ARM, cameras={"front": CameraSpec(size=(PX, PX), **lens)})
     at, now = np.array([0.02, -0.03]), np.array([0.07, 0.01])
@@ -110,8 +110,8 @@ def test_images_of_two_sizes_are_compared_at_the_demonstrations() -> None:
 
 
 @given(st.lists(st.floats(-0.2, 0.2), min_size=3, max_size=3), st.integers(2, 4))
-def test_a_lens_fits_images_of_any_size(point: list[float], factor: int) -> None:
-    """A pixel of a smaller image is where the larger one's pixels around it are."""
+def test_camera_intrinsics_scale_with_the_image_size(point: list[float], factor: int) -> None:
+    """A pixel of the smaller image is at the centre of the pixels it replaces."""
     spec = CameraSpec(
         size=(PX, 2 * PX), intrinsics=(80.0, 90.0, 95.0, 47.0), at=(0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0)
     )
@@ -124,14 +124,14 @@ def test_a_lens_fits_images_of_any_size(point: list[float], factor: int) -> None
     assert np.allclose((whole.project(where)[0] + 0.5) / factor - 0.5, part.project(where)[0])
 
 
-def test_a_camera_whose_place_is_not_known_is_refused_in_one_line() -> None:
+def test_an_uncalibrated_camera_is_an_error() -> None:
     name = next(iter(ONE_ARM.cameras))
     with pytest.raises(InputError, match=r"is not calibrated: give its intrinsics") as refused:
         refuse_uncalibrated(name, ONE_ARM)
     assert refused.value.code == "robot.camera"
 
 
-def test_a_camera_on_something_that_is_no_tool_is_refused() -> None:
+def test_a_camera_mounted_on_no_tool_is_an_error() -> None:
     spec = CameraSpec(
         intrinsics=(80.0, 80.0, 48.0, 48.0), at=(0, 0, 0, 1, 0, 0, 0), tool=ONE_ARM.proprio[-1].name
     )
@@ -140,7 +140,7 @@ def test_a_camera_on_something_that_is_no_tool_is_refused() -> None:
         refuse_uncalibrated("wrist", robot)
 
 
-def test_a_gripper_that_closes_and_opens_has_two_keys() -> None:
+def test_key_rows_are_where_the_gripper_closes_and_opens() -> None:
     opening = np.concatenate([np.ones(20), np.linspace(1, 0, 6), np.zeros(24), np.ones(20)])
     assert key_rows(opening) == [21, 50]
     assert key_rows(np.ones(30)) == []
@@ -152,9 +152,7 @@ paths = st.lists(
 
 
 @given(paths, moves, moves)
-def test_a_path_is_moved_from_its_start_through_each_key_without_a_jump(
-    path: F64, first: F64, last: F64
-) -> None:
+def test_shifts_start_at_zero_and_reach_each_key_row_without_jumps(path: F64, first: F64, last: F64) -> None:
     keys = [len(path) // 2, len(path) - 1]
     shifts = carried_shifts(path, keys, np.array([first, last]))
     way = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])

@@ -1,4 +1,4 @@
-"""Choosing a moment: equal to brute force, live, and never what is excluded."""
+"""The retriever: equal to brute force, follows a growing pool, never returns excluded episodes."""
 
 import gc
 import weakref
@@ -39,7 +39,7 @@ def ask(episode: Episode, t: int, **fields: object) -> Query:
 
 
 def brute_force(episodes: list[Episode], query: Query, name: str) -> tuple[FrameRef, float]:
-    """The cost as the definition has it, over every frame."""
+    """The nearest frame by the definition of the cost, over every frame."""
     describer, config = find_retrieval(name)
     now = {k: v[-1] for k, v in describer.describe(Moment.of(query.window, query.context)).items()}
     best: tuple[float, FrameRef] | None = None
@@ -58,7 +58,7 @@ def brute_force(episodes: list[Episode], query: Query, name: str) -> tuple[Frame
 
 @pytest.mark.parametrize("name", ["pusht-world", "pusht-object"])
 @given(st.integers(100, 200), st.integers(0, 19))
-def test_equals_brute_force(name: str, seed: int, t: int) -> None:
+def test_the_nearest_match_equals_brute_force(name: str, seed: int, t: int) -> None:
     query = ask(random_episode("query", seed), t)
     found = Retriever(MemoryPool(EPISODES), *find_retrieval(name)).retrieve(query)
     ref, distance = brute_force(EPISODES, query, name)
@@ -69,7 +69,7 @@ def test_equals_brute_force(name: str, seed: int, t: int) -> None:
 
 @pytest.mark.parametrize("name", RETRIEVALS)
 @given(st.sampled_from(EPISODES), st.data())
-def test_a_moment_of_the_pool_finds_itself_and_exclusion_never_leaks(
+def test_a_frame_of_the_pool_matches_itself_unless_excluded(
     name: str, episode: Episode, data: st.DataObject
 ) -> None:
     retriever = Retriever(MemoryPool(EPISODES), *find_retrieval(name))
@@ -84,7 +84,7 @@ def test_a_moment_of_the_pool_finds_itself_and_exclusion_never_leaks(
         assert all(match.ref.episode_id != episode.id for match in found.matches)
 
 
-def test_matches_come_nearest_first_and_name_their_costs() -> None:
+def test_matches_are_sorted_by_distance_and_list_their_costs() -> None:
     found = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object")).retrieve(
         ask(EPISODES[3], 5), n_matches=6
     )
@@ -104,7 +104,7 @@ def test_stage_1_keeps_the_nearest_scenes_of_the_first_frame() -> None:
     )
 
 
-def test_the_oracle_looks_at_the_nearest_goal_only() -> None:
+def test_the_oracle_retrieval_searches_only_the_nearest_goal() -> None:
     found = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-world-oracle")).retrieve(
         ask(EPISODES[4], 9)
     )
@@ -123,14 +123,14 @@ def test_a_pool_that_grows_is_used_at_the_next_step() -> None:
     assert after.pool_version > before.pool_version
 
 
-def test_an_unchanged_pool_saves_stage_1() -> None:
+def test_stage_1_candidates_are_reused_while_the_pool_is_unchanged() -> None:
     retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object", n_candidates=2))
     first = retriever.retrieve(ask(EPISODES[1], 0))
     again = retriever.retrieve(ask(EPISODES[7], 3), previous=first)
     assert again.candidates == first.candidates
 
 
-def test_nothing_to_retrieve_is_an_answer() -> None:
+def test_an_empty_pool_or_max_distance_gives_no_matches() -> None:
     found = Retriever(MemoryPool(), *find_retrieval("pusht-object")).retrieve(ask(EPISODES[0], 0))
     assert found.matches == ()
     assert found.confidence == 0
@@ -140,8 +140,8 @@ def test_nothing_to_retrieve_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("name", ["pusht-world", "pusht-world-oracle", "pusht-object"])
-def test_goals_that_look_alike_are_one_task(name: str) -> None:
-    """A Z at 17° and at 197° is the same task, so the same moments are found for both."""
+def test_symmetric_goals_give_the_same_match(name: str) -> None:
+    """A Z at 17° and at 197° is the same goal, so both find the same frame."""
     pool = [
         replace(random_episode(f"z-{i}", i, symmetry=2), goal=np.array([256, 256, 0.3], np.float32))
         for i in range(6)
@@ -155,7 +155,7 @@ def test_goals_that_look_alike_are_one_task(name: str) -> None:
     assert a.matches[0].distance == pytest.approx(b.matches[0].distance, abs=1e-2)
 
 
-def test_matches_that_led_nowhere_are_avoided_for_a_while() -> None:
+def test_avoided_matches_and_their_neighbours_are_penalised() -> None:
     retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object"))
     query = ask(EPISODES[2], 6)
     first = retriever.retrieve(query).matches[0]
@@ -172,7 +172,7 @@ def test_matches_that_led_nowhere_are_avoided_for_a_while() -> None:
 def test_alignment_moves_the_chunk_with_the_block(
     symmetry: int, seed: int, t: int, turn: float, dx: float, dy: float
 ) -> None:
-    """A whole scene turned and shifted finds itself, and its chunk comes out turned and shifted."""
+    """A rotated and shifted scene finds itself, and its chunk is rotated and shifted in the same way."""
     demo = random_episode("demo", seed, symmetry=symmetry)
     move = np.array([dx, dy, turn])
 
@@ -189,7 +189,7 @@ def test_alignment_moves_the_chunk_with_the_block(
         id="twin",
         proprio=moved(demo.proprio).astype(np.float32),
         objects={"block": moved_pose(demo.objects["block"], k=1)},
-        goal=moved_pose(demo.goal, k=1),  # another name for the same goal
+        goal=moved_pose(demo.goal, k=1),  # the same goal by symmetry
     )
     retriever = Retriever(MemoryPool([demo, *EPISODES]), *find_retrieval("pusht-object"))
     found = retriever.retrieve(ask(twin, t))
@@ -204,7 +204,7 @@ def test_alignment_moves_the_chunk_with_the_block(
     assert world == pytest.approx(moved(demo.actions[t : t + 8]), abs=0.05)
 
 
-def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
+def test_a_chunk_past_the_end_repeats_the_last_action_and_is_marked_invalid() -> None:
     demo = EPISODES[0]
     _, config = find_retrieval("pusht-world")
     ref = FrameRef(demo.id, len(demo) - 3)
@@ -215,14 +215,14 @@ def test_the_end_of_a_demonstration_is_held_and_marked() -> None:
     assert chunk.last_refs[0] == FrameRef(demo.id, len(demo) - 1)
 
 
-def test_nothing_retrieved_is_a_mask_not_silent_zeros() -> None:
+def test_conditioning_without_matches_is_masked_as_invalid() -> None:
     _, config = find_retrieval("pusht-object")
     chunk = build_conditioning(MemoryPool().view(), [], EPISODES[0], 3, config, PUSHT)
     assert not chunk.valid.any()
     assert chunk.refs == ()
 
 
-def test_any_setting_changes_the_fingerprint() -> None:
+def test_any_term_setting_changes_the_fingerprint() -> None:
     base = TermDescriber({"a": Position(), "b": Proprio("XY", n_steps=8)})
     others = [
         TermDescriber({"a": Position("block"), "b": Proprio("XY", n_steps=8)}),
@@ -234,7 +234,7 @@ def test_any_setting_changes_the_fingerprint() -> None:
     assert base.fingerprint == TermDescriber({"b": Proprio("XY", n_steps=8), "a": Position()}).fingerprint
 
 
-def test_a_weight_on_a_term_that_is_not_described_is_refused() -> None:
+def test_a_weight_for_a_term_that_is_not_described_is_an_error() -> None:
     config = RetrievalConfig("mine", scene_weights={}, weights={"image": 1.0})
     with pytest.raises(DatasetError, match="'image' is weighed but not described"):
         Retriever(MemoryPool(EPISODES), TermDescriber({"a": Position()}), config).retrieve(
@@ -251,14 +251,14 @@ def test_a_weight_on_a_term_that_is_not_described_is_refused() -> None:
         ({"n_candidates": 0}, "n_candidates"),
     ],
 )
-def test_bad_configs_are_refused(changes: dict[str, object], words: str) -> None:
+def test_invalid_configs_are_errors(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         replace(find_retrieval("pusht-object")[1], **changes)  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 50), st.integers(0, 5))
 def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -> None:
-    """The same chunk about an object that lies elsewhere comes out moved and turned with it."""
+    """The chunk of a demonstration is moved and rotated to the object's new pose."""
     rng = np.random.default_rng(seed)
 
     def poses(n: int) -> np.ndarray:
@@ -290,7 +290,7 @@ def test_alignment_in_space_moves_both_arms_with_the_object(seed: int, t: int) -
     assert actions == pytest.approx(moved[t : t + 6], abs=1e-4)
 
 
-def test_scales_come_from_the_training_pool_and_stay() -> None:
+def test_scales_are_fitted_on_the_training_pool_and_stay_fixed() -> None:
     describer = TermDescriber({"near": Position(), "arms": Proprio("XY", n_steps=8)})
     config = RetrievalConfig("mine", {"near": 1.0}, {"near": 1.0, "arms": 0.05})
     training = MemoryPool(EPISODES[:6]).view().descriptors(describer)
@@ -310,7 +310,7 @@ def test_scales_come_from_the_training_pool_and_stay() -> None:
     assert with_scales(given, training).scales["near"] == 2.0
 
 
-def test_of_a_correction_only_what_the_person_showed_is_retrieved_and_the_scene_is_its_runs() -> None:
+def test_a_correction_is_matched_from_its_start_and_stage_1_uses_its_first_frame() -> None:
     whole = EPISODES[3]
     since = 9
     corrected = replace(
@@ -324,25 +324,25 @@ def test_of_a_correction_only_what_the_person_showed_is_retrieved_and_the_scene_
     )
     assert plain.retrieve(ask(whole, 4)).matches[0].ref == FrameRef(whole.id, 4)
     found = retriever.retrieve(ask(whole, 4), n_matches=8)
-    assert found.candidates == (whole.id,)  # stage 1 is by the first frame of the run
+    assert found.candidates == (whole.id,)  # stage 1 compares the first frame of the run
     assert all(match.ref.t >= since for match in found.matches)
     assert retriever.retrieve(ask(whole, 12)).matches[0].ref == FrameRef(whole.id, 12)
 
 
 @pytest.mark.parametrize(("since", "first"), [("soon", 0), (0, 0), (0.35, 4), (1e9, 19)])
-def test_where_a_correction_begins_is_a_time_and_one_frame_always_stays(since: object, first: int) -> None:
+def test_a_corrections_start_is_a_time_and_leaves_at_least_one_frame(since: object, first: int) -> None:
     episode = random_episode("a", 0, n=20)  # at 10 Hz
     assert replace(episode, attributes={CORRECTION_FROM: since}).first_match == first
     assert episode.first_match == 0
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 70))
-def test_the_smallest_are_those_of_a_stable_sort(values: list[int], n: int) -> None:
+def test_smallest_values_equal_those_of_a_stable_sort(values: list[int], n: int) -> None:
     array = np.array(values, np.float32)
     assert _smallest(array, n).tolist() == np.argsort(array, kind="stable")[:n].tolist()
 
 
-def test_candidates_are_looked_up_once_an_episode() -> None:
+def test_candidate_rows_are_looked_up_once_per_episode() -> None:
     retriever = Retriever(MemoryPool(EPISODES), *find_retrieval("pusht-object"))
     first = retriever.retrieve(ask(EPISODES[4], 5))
     again = retriever.retrieve(ask(EPISODES[4], 6), first)
@@ -351,8 +351,8 @@ def test_candidates_are_looked_up_once_an_episode() -> None:
     assert by_name.matches == again.matches
 
 
-def test_a_retriever_that_nobody_needs_is_gone_at_once_with_its_rows() -> None:
-    """A training makes one for each side of its data: two large ones at once are twice the memory."""
+def test_a_deleted_retriever_frees_its_rows_without_garbage_collection() -> None:
+    """Training builds several retrievers; two large ones at once would take twice the memory."""
     describer, config = find_retrieval("pusht-object")
     retriever = Retriever(MemoryPool(EPISODES), describer, config)
     retriever.index()
@@ -366,7 +366,7 @@ def test_a_retriever_that_nobody_needs_is_gone_at_once_with_its_rows() -> None:
 
 
 @given(st.integers(0, 9), st.integers(0, 100))
-def test_terms_are_laid_out_side_by_side_scaled_and_in_place(n: int, seed: int) -> None:
+def test_terms_are_scaled_and_concatenated_in_place(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     dims = {name: int(rng.integers(1, 5)) for name in "abc"}
     terms = {name: rng.normal(size=(n, dim)).astype(np.float32) for name, dim in dims.items()}

@@ -1,4 +1,4 @@
-"""Objects side by side, and moved on as a demonstration's are."""
+"""Object poses as one vector, and their predicted motion from a demonstration."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from two_arms import STEPS, lift_pot, moved, place_in_box, pose
 DEMO = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
 
 
-def test_the_main_object_comes_first_however_they_were_stored() -> None:
+def test_the_main_object_comes_first_in_any_storage_order() -> None:
     stored = replace(DEMO, attributes={"main_object": "can"})
     asked = replace(DEMO, objects={"can": DEMO.objects["can"], "box": DEMO.objects["box"]})
     assert names_of(stored) == names_of(asked) == ["can", "box"]
@@ -23,7 +23,7 @@ def test_the_main_object_comes_first_however_they_were_stored() -> None:
 
 
 @given(st.floats(-3, 3), st.floats(-0.3, 0.3), st.floats(-0.3, 0.3), st.sampled_from([0, 2, 4, 6]))
-def test_in_a_scene_moved_rigidly_they_move_likewise(angle: float, x: float, y: float, part: int) -> None:
+def test_objects_of_a_rigidly_moved_scene_move_with_it(angle: float, x: float, y: float, part: int) -> None:
     t, shift = part * STEPS, np.array([x, y, 0.0])
     frames = np.minimum(t + np.arange(16), len(DEMO) - 1)
     there = {name: moved(angle, shift, poses).astype(np.float32) for name, poses in DEMO.objects.items()}
@@ -34,7 +34,7 @@ def test_in_a_scene_moved_rigidly_they_move_likewise(angle: float, x: float, y: 
         np.testing.assert_allclose(np.abs((found[:, turn] * want[:, turn]).sum(1)), 1, atol=1e-4)
 
 
-def test_what_the_demonstration_does_not_know_stays() -> None:
+def test_objects_unknown_to_the_demonstration_keep_their_pose() -> None:
     query = lift_pot(pose(0.1, 0.4))
     found = carried_objects(DEMO, np.arange(10, 26), query, 5)
     np.testing.assert_array_equal(found, np.tile(objects_of(query, 5), (16, 1)))

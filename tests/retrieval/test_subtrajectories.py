@@ -1,4 +1,4 @@
-"""Sub-trajectories: where they are cut, what their goal is, and that a view keeps what it knows."""
+"""Sub-trajectories: where they are cut, their goals, and what a view caches."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ from recap.lazy import LazySequence
 from recap.pool.memory import MemoryPool, MemoryView
 from recap.retrieval.presets import find_retrieval
 from recap.retrieval.retriever import Retriever
-from recap.retrieval.subtrajectories import LEAD, SubtrajectoryPool, SubtrajectoryView, in_demonstration
+from recap.retrieval.subtrajectories import LEAD, SubtrajectoryPool, SubtrajectoryView, source_frame
 from recap.types import F32, U8, Episode, FrameRef, Query, Span
 from recap_client.messages import CORRECTION_FROM
 from recap_worlds.pusht.collecting import CollectSpec, demonstrate
@@ -25,7 +25,7 @@ STRETCHES = ((10, REST), (12, PUSH), (6, REST), (10, TURN), (5, REST), (8, PUSH)
 
 
 def pushed(name: str, *stretches: tuple[int, tuple[float, float, float]], angle: float = 2.8) -> Episode:
-    """A block that moves by so much a step, for so many steps, then on; the pusher never stands still."""
+    """A block that moves in stretches of (steps, change per step); the pusher never rests."""
     steps = np.repeat([step for _, step in stretches], [n for n, _ in stretches], axis=0)
     block = np.array([150.0, 300.0, angle]) + np.concatenate([np.zeros((1, 3)), np.cumsum(steps, axis=0)])
     n = len(block)
@@ -40,12 +40,12 @@ def pushed(name: str, *stretches: tuple[int, tuple[float, float, float]], angle:
 
 @pytest.fixture(scope="module")
 def demo() -> Episode:
-    """One of the expert, with several pushes."""
+    """A demonstration of the expert with several pushes."""
     spec = CollectSpec("disc", (45.0,), 2, image_size=0)
     return demonstrate(spec, spec.demos()[1])
 
 
-def test_a_part_ends_where_the_block_rests_and_that_is_its_goal() -> None:
+def test_a_subtrajectory_ends_where_the_block_rests_which_is_its_goal() -> None:
     whole = pushed("a", *STRETCHES)
     first, second = PUSHES.of(whole)
     assert (first.id, second.id) == ("a@0-22", "a@22-38")
@@ -57,10 +57,10 @@ def test_a_part_ends_where_the_block_rests_and_that_is_its_goal() -> None:
         x, y, angle = whole.objects["block"][rest]
         assert part.goal == pytest.approx([x, y, (angle + np.pi) % (2 * np.pi) - np.pi], abs=1e-4)
     assert second.goal is not None
-    assert second.goal[2] < 0, "it was turned past half a turn"
+    assert second.goal[2] < 0, "the angle wraps past pi"
 
 
-def test_what_led_to_a_correction_is_no_part() -> None:
+def test_frames_before_a_correction_are_in_no_subtrajectory() -> None:
     whole = pushed("a", *STRETCHES)
     since = float(whole.timestamps[25])
     (part,) = PUSHES.of(replace(whole, attributes={**whole.attributes, CORRECTION_FROM: since}))
@@ -68,38 +68,38 @@ def test_what_led_to_a_correction_is_no_part() -> None:
     assert part.first_match == 0
 
 
-def test_the_last_push_is_no_part() -> None:
+def test_the_last_push_is_no_subtrajectory() -> None:
     assert PUSHES.of(pushed("a", (10, REST), (12, PUSH))) == []
     assert PUSHES.of(pushed("a", (10, REST), (12, PUSH), (2, REST))) == []
 
 
-def test_a_short_pause_ends_no_push_and_a_nudge_is_none() -> None:
+def test_a_short_pause_does_not_end_a_push_and_a_nudge_is_no_push() -> None:
     paused = pushed("a", (10, REST), (6, PUSH), (2, REST), (6, PUSH), (9, REST), (5, PUSH))
     assert [part.id for part in PUSHES.of(paused)] == ["a@0-24"]
     nudged = pushed("a", (10, REST), (1, (1.5, 0.0, 0.0)), (9, REST), (5, PUSH))
     assert PUSHES.of(nudged) == []
 
 
-def test_a_long_way_to_the_block_is_left_out() -> None:
+def test_a_long_approach_to_the_block_is_cut() -> None:
     (part,) = PUSHES.of(pushed("a", (LEAD + 15, REST), (12, PUSH), (6, REST), (5, PUSH)))
     assert part.id == f"a@15-{LEAD + 15 + 12}"
 
 
-def test_an_angle_named_anew_is_no_push() -> None:
+def test_an_angle_wrap_is_no_push() -> None:
     whole = pushed("a", (30, REST), (5, PUSH), angle=np.pi)
     whole.objects["block"][15:, 2] -= 2 * np.pi
     assert PUSHES.of(whole) == []
 
 
-def test_at_its_end_the_pusher_is_held() -> None:
+def test_the_last_actions_hold_the_position() -> None:
     whole = pushed("a", *STRETCHES)
     first, _ = PUSHES.of(whole)
     assert (first.actions[-2:] == whole.proprio[22]).all()
     assert np.array_equal(first.actions[:-2], whole.actions[:21])
-    assert (whole.actions == whole.proprio + 7).all(), "the whole one is as it was"
+    assert (whole.actions == whole.proprio + 7).all(), "the demonstration itself is unchanged"
 
 
-def test_at_its_end_a_robot_of_changes_is_given_none() -> None:
+def test_the_last_delta_actions_are_zero() -> None:
     changes = replace(PUSHT, action_mode="delta")
     whole = pushed("a", *STRETCHES)
     part = PUSHES.of(whole, changes)[0]
@@ -107,21 +107,21 @@ def test_at_its_end_a_robot_of_changes_is_given_none() -> None:
     assert np.array_equal(part.actions[:-2], whole.actions[: len(part) - 2])
 
 
-def test_each_says_where_it_is_from() -> None:
-    whole = pushed("me@home/3@0-22", *STRETCHES)  # a name like a part's is no part
+def test_subtrajectories_name_their_demonstration_and_span() -> None:
+    whole = pushed("me@home/3@0-22", *STRETCHES)  # an id in the format of a sub-trajectory
     parts = PUSHES.of(whole)
     assert whole.cut_from is None
     assert [part.cut_from for part in parts] == [Span(whole.id, 0, 23), Span(whole.id, 22, 39)]
-    assert {part.scene_id for part in parts} == {whole.scene_id}, "or excluding a scene would leave its parts"
+    assert {part.scene_id for part in parts} == {whole.scene_id}, "the scene can be excluded with them"
     view = SubtrajectoryPool(MemoryPool([whole]), PUSHES).view()
-    assert in_demonstration(view, FrameRef(parts[1].id, 3)) == FrameRef(whole.id, 25)
-    assert in_demonstration(view, FrameRef(whole.id, 25)) == FrameRef(whole.id, 25)
+    assert source_frame(view, FrameRef(parts[1].id, 3)) == FrameRef(whole.id, 25)
+    assert source_frame(view, FrameRef(whole.id, 25)) == FrameRef(whole.id, 25)
     index = Retriever(SubtrajectoryPool(MemoryPool([whole]), PUSHES), *find_retrieval("pusht-object")).index()
     assert set(index.rows_of_origin) == {whole.id}
 
 
 class Film(LazySequence[U8]):
-    """Frames that hold their own number, and which of them were looked at."""
+    """Frames that hold their own number; records which of them were decoded."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -135,7 +135,7 @@ class Film(LazySequence[U8]):
         return np.full((2, 2, 3), number, np.uint8)
 
 
-def test_frames_are_those_of_the_whole_film_and_decoded_when_looked_at() -> None:
+def test_images_are_frames_of_the_demonstration_decoded_on_access() -> None:
     bare = pushed("a", *STRETCHES)
     film = Film(len(bare))
     _, second = PUSHES.of(replace(bare, images={"top": film}))
@@ -148,14 +148,14 @@ def test_frames_are_those_of_the_whole_film_and_decoded_when_looked_at() -> None
         frames[len(second)]
 
 
-def test_without_the_object_or_in_space_there_are_no_parts() -> None:
+def test_no_subtrajectories_without_the_object_or_with_3d_poses() -> None:
     whole = pushed("a", *STRETCHES)
     assert replace(PUSHES, object_name="can").of(whole) == []
     in_space = np.tile(whole.objects["block"][:, :1], (1, 7))
     assert PUSHES.of(replace(whole, objects={"block": in_space})) == []
 
 
-def test_each_part_of_an_expert_is_a_push_that_ends_at_its_goal(demo: Episode) -> None:
+def test_each_subtrajectory_of_an_expert_is_a_push_that_ends_at_its_goal(demo: Episode) -> None:
     parts = PUSHES.of(demo)
     assert len(parts) >= 2
     for part in parts:
@@ -165,7 +165,7 @@ def test_each_part_of_an_expert_is_a_push_that_ends_at_its_goal(demo: Episode) -
 
 
 class Counting:
-    """Describes as another does, and notes whom."""
+    """Describes as the inner describer does and records the episode ids."""
 
     def __init__(self, inner: TermDescriber) -> None:
         self.inner, self.fingerprint, self.dims = inner, inner.fingerprint, inner.dims
@@ -177,7 +177,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("name", ["pusht-object", "pusht-world"])
-def test_descriptors_are_those_of_each_episode_itself(name: str, demo: Episode) -> None:
+def test_descriptors_equal_those_of_each_episode_alone(name: str, demo: Episode) -> None:
     describer, _ = find_retrieval(name)
     view = SubtrajectoryPool(
         MemoryPool([pushed("a", *STRETCHES), demo, random_episode("b", 1)]), PUSHES
@@ -192,17 +192,17 @@ def test_descriptors_are_those_of_each_episode_itself(name: str, demo: Episode) 
     assert view.descriptors(describer) is found
 
 
-def test_an_empty_pool_has_no_parts() -> None:
+def test_an_empty_pool_has_no_subtrajectories() -> None:
     view = SubtrajectoryPool(MemoryPool(), PUSHES).view()
     assert view.episode_ids == ()
     assert view.descriptors(find_retrieval("pusht-object")[0]).starts.tolist() == [0]
 
 
-def test_it_follows_a_pool_that_grows_and_keeps_what_it_knows() -> None:
+def test_a_growing_pool_describes_only_new_subtrajectories() -> None:
     pool = MemoryPool([pushed("a", *STRETCHES)])
     source, describer = SubtrajectoryPool(pool, PUSHES), Counting(find_retrieval("pusht-object")[0])
     before = source.view()
-    assert source.view() is before, "the same while nothing changes"
+    assert source.view() is before, "the view is cached while the pool is unchanged"
     before.descriptors(describer)
     pool.add(pushed("b", *STRETCHES))
     describer.described.clear()
@@ -215,7 +215,7 @@ def test_it_follows_a_pool_that_grows_and_keeps_what_it_knows() -> None:
     assert [i for i in describer.described if after.episode(i).cut_from is not None] == ["b@0-22", "b@22-38"]
 
 
-def test_a_demonstration_that_is_replaced_or_removed_takes_its_parts_with_it() -> None:
+def test_replacing_or_removing_a_demonstration_updates_its_subtrajectories() -> None:
     describer, _ = find_retrieval("pusht-object")
     old, new = pushed("a", *STRETCHES), pushed("a", *STRETCHES, angle=1.0)
     before = SubtrajectoryView(MemoryView([old, pushed("b", *STRETCHES)]), PUSHES, None)
@@ -229,8 +229,8 @@ def test_a_demonstration_that_is_replaced_or_removed_takes_its_parts_with_it() -
         after.episode("b@0-22")
 
 
-def test_near_a_rest_a_part_is_retrieved(demo: Episode) -> None:
-    """Asked to bring the block where a push once left it, that push is found, and not without its part."""
+def test_a_goal_where_a_push_ended_matches_its_subtrajectory(demo: Episode) -> None:
+    """The query's goal is a block pose after a push. Without sub-trajectories its match is farther."""
     part = PUSHES.of(demo)[-1]
     t = len(part) - 8
     asked = replace(part, id="query", proprio=part.proprio + 2)
@@ -243,7 +243,7 @@ def test_near_a_rest_a_part_is_retrieved(demo: Episode) -> None:
     assert whole.matches[0].distance > found.matches[0].distance
 
 
-def test_excluding_a_demonstration_excludes_its_parts(demo: Episode) -> None:
+def test_excluding_a_demonstration_excludes_its_subtrajectories(demo: Episode) -> None:
     retriever = Retriever(SubtrajectoryPool(MemoryPool([demo]), PUSHES), *find_retrieval("pusht-object"))
     index = retriever.index()
     assert len(index.episode_ids) > 1

@@ -1,4 +1,4 @@
-"""A demonstration moved into another scene."""
+"""A demonstration transformed into another scene."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SHIFTS = st.floats(-0.3, 0.3)
 
 
 def carried_over(episode: Episode, angle: float, shift: F64) -> Episode:
-    """Everything in the scene, tools and all, turned and shifted."""
+    """The whole scene, tools included, rotated and shifted."""
 
     def arms(values: F64) -> F64:
         left, left_grip, right, right_grip = decode_arms(values)
@@ -33,7 +33,7 @@ def carried_over(episode: Episode, angle: float, shift: F64) -> Episode:
 
 
 @pytest.mark.parametrize("t", [0, STEPS, 2 * STEPS, 5 * STEPS, 7 * STEPS])
-def test_in_its_own_scene_nothing_changes(t: int) -> None:
+def test_transport_to_its_own_scene_changes_nothing(t: int) -> None:
     demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
     ahead = np.minimum(t + np.arange(16), len(demo) - 1)
     actions, proprio = transport(demo, ahead, demo, t)
@@ -42,7 +42,7 @@ def test_in_its_own_scene_nothing_changes(t: int) -> None:
 
 
 @given(ANGLES, SHIFTS, SHIFTS, st.integers(0, 59))
-def test_a_scene_moved_as_a_whole_moves_the_demonstration_and_back(
+def test_a_rigidly_moved_scene_moves_the_demonstration_and_back(
     angle: float, x: float, y: float, t: int
 ) -> None:
     demo = lift_pot(pose(0.0, 0.4, angle=0.3))
@@ -56,7 +56,7 @@ def test_a_scene_moved_as_a_whole_moves_the_demonstration_and_back(
 
 
 @given(ANGLES, SHIFTS, SHIFTS, st.integers(0, 110))
-def test_the_moved_chunk_begins_at_the_tool_and_goes_on_without_a_jump(
+def test_the_transported_chunk_starts_at_the_tool_without_jumps(
     angle: float, x: float, y: float, t: int
 ) -> None:
     demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
@@ -68,17 +68,15 @@ def test_the_moved_chunk_begins_at_the_tool_and_goes_on_without_a_jump(
     actions, tools = transport(demo, ahead, query, 0)
     np.testing.assert_allclose(tools[0], proprio, atol=1e-5)
     fastest = np.linalg.norm(np.diff(demo.proprio[:, :3], axis=0), axis=1).max()
-    # What is off fades within six frames at the quickest, its steepest step a quarter of it.
-    off = 2 * (
-        0.9 + np.hypot(x, y)
-    )  # m: a scene turned about is that far away at most, before and after a cut
+    # The offset fades over at least six frames; its largest step is a quarter of it.
+    off = 2 * (0.9 + np.hypot(x, y))  # m, the largest offset of a rotated scene, before and after a cut
     assert np.linalg.norm(np.diff(tools[:, :3], axis=0), axis=1).max() < fastest + off / 4
     turns = rotation6_to_matrix(actions[:, 3:9])
     np.testing.assert_allclose(turns @ np.swapaxes(turns, 1, 2), np.tile(np.eye(3), (16, 1, 1)), atol=1e-6)
 
 
 def follow(demo: Episode, scene: dict[str, F64], start: F64) -> F64:
-    """The left tool's path when each chunk is carried out as it is, eight steps at a time."""
+    """The left tool's path when eight steps of each chunk are executed exactly."""
     proprio, path = demo.proprio[0].copy(), []
     proprio[:3] = start
     for t in range(0, len(demo), 8):
@@ -93,19 +91,19 @@ def follow(demo: Episode, scene: dict[str, F64], start: F64) -> F64:
     return np.concatenate(path)[: len(demo)]
 
 
-def test_it_takes_the_can_where_it_stands_and_puts_it_where_the_box_is() -> None:
+def test_a_pick_and_place_adapts_to_new_object_poses() -> None:
     demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
     can, box = pose(-0.35, 0.2, angle=2.0), pose(-0.02, 0.5, angle=0.4)
     path = follow(demo, {"can": can, "box": box}, np.array([-0.25, 0.05, 0.35]))
     np.testing.assert_allclose(path[2 * STEPS, :3], can[:3], atol=2e-3)
     put = box[:3] + np.array([0.0, 0.0, 0.05])
     np.testing.assert_allclose(path[6 * STEPS, :3], put, atol=2e-3)
-    # A can has no heading, a box has.
+    # The can is round, so its rotation is ignored.
     grip = rotation6_to_matrix(path[2 * STEPS, 3:9])
     np.testing.assert_allclose(grip, rotation6_to_matrix(demo.proprio[0, 3:9]), atol=1e-3)
 
 
-def test_looked_up_after_each_action_a_tool_gets_there_only_with_a_lead() -> None:
+def test_replanning_after_each_action_reaches_the_object_only_with_a_lead() -> None:
     demo = place_in_box(pose(-0.2, 0.3), pose(-0.1, 0.6))
     scene = {"can": pose(-0.3, 0.2)[None], "box": pose(-0.1, 0.6)[None]}
     missed = {}
@@ -120,7 +118,7 @@ def test_looked_up_after_each_action_a_tool_gets_there_only_with_a_lead() -> Non
     assert missed[2] < 0.02
 
 
-def test_what_sinks_in_the_hand_is_brought_up_again() -> None:
+def test_a_sunken_object_returns_to_the_demonstrated_height() -> None:
     demo, t = lift_pot(pose(0.0, 0.4)), 4 * STEPS - 8
     sunk = {name: values.copy() for name, values in (("proprio", demo.proprio), ("pot", demo.objects["pot"]))}
     sunk["proprio"][t, [2, 12]] -= 0.03

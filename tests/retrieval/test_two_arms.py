@@ -1,4 +1,4 @@
-"""Retrieval for two arms: which task, which moment, and going on with the demonstration one follows."""
+"""Retrieval for two arms: the task, the moment, and continuing the demonstration that is followed."""
 
 from dataclasses import replace
 
@@ -44,17 +44,17 @@ def ask(pool: MemoryPool, episode: Episode, t: int, name: str, follow: FrameRef 
 
 
 @pytest.mark.parametrize("name", ["dualarm-world", "dualarm-parts"])
-def test_the_task_is_told_by_words_and_things(pool: MemoryPool, query: Episode, name: str) -> None:
+def test_the_task_is_recognised_by_words_and_objects(pool: MemoryPool, query: Episode, name: str) -> None:
     reworded = replace(query, task="drop that can into the box")
     assert all(ask(pool, reworded, t, name).episode_id.startswith("place") for t in range(0, len(query), 10))
 
 
-def test_the_moment_is_that_of_the_same_stage(pool: MemoryPool, query: Episode) -> None:
+def test_the_match_is_at_the_same_stage_of_the_task(pool: MemoryPool, query: Episode) -> None:
     found = [ask(pool, query, t, "dualarm-parts").t for t in range(len(query))]
     assert np.median(np.abs(np.array(found) - np.arange(len(query)))) <= 4
 
 
-def test_it_goes_on_where_a_pause_looks_the_same_for_long(pool: MemoryPool, query: Episode) -> None:
+def test_following_a_demonstration_advances_through_a_pause(pool: MemoryPool, query: Episode) -> None:
     pause = 2 * STEPS + 1  # the tool rests on the can for a while
     first = ask(pool, query, pause, "dualarm-parts")
     later = FrameRef(first.episode_id, first.t + 8)
@@ -63,7 +63,7 @@ def test_it_goes_on_where_a_pause_looks_the_same_for_long(pool: MemoryPool, quer
     assert first.t < went_on.t <= later.t
 
 
-def test_what_is_carried_over_is_moved_and_in_the_world(pool: MemoryPool, query: Episode) -> None:
+def test_conditioning_is_moved_to_the_object_in_the_world_frame(pool: MemoryPool, query: Episode) -> None:
     describer, config = find_retrieval("dualarm-parts")
     ref = ask(pool, query, 2 * STEPS - 5, "dualarm-parts")
     given = build_conditioning(pool.view(), [ref], query, 2 * STEPS - 5, config, TWO_ARMS)
@@ -71,10 +71,10 @@ def test_what_is_carried_over_is_moved_and_in_the_world(pool: MemoryPool, query:
     np.testing.assert_allclose(given.now, query.proprio[2 * STEPS - 5])
     np.testing.assert_allclose(given.proprio[0, 0], given.now, atol=1e-5)
     away = np.linalg.norm(given.actions[0, :, :3] - query.objects["can"][0, :3], axis=1)
-    assert away.min() < 0.005  # it ends at this can, not at the demonstration's
+    assert away.min() < 0.005  # it ends at the query's can, not at the demonstration's
     assert len(describer.terms) == 7
 
 
-def test_an_episode_that_has_just_begun_is_at_a_beginning(pool: MemoryPool) -> None:
+def test_the_first_frame_matches_the_start_of_a_demonstration(pool: MemoryPool) -> None:
     nearly_done = place_in_box(pose(0.0, 0.47, 0.1), pose(0.0, 0.5), "query", start=np.array([0.0, 0.5, 0.2]))
-    assert ask(pool, nearly_done, 0, "dualarm-parts").t < 2 * STEPS  # before anything is taken
+    assert ask(pool, nearly_done, 0, "dualarm-parts").t < 2 * STEPS  # before anything is grasped

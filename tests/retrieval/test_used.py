@@ -1,4 +1,4 @@
-"""What an episode has acted on costs more, for a while."""
+"""Penalties of the matches that an episode has already used."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ CONFIG = replace(find_retrieval("pusht-object")[1], stall_penalty=10.0, stall_de
 A, B = FrameRef("a", 3), FrameRef("b", 5)
 
 
-def test_a_match_that_is_used_again_costs_more_and_others_fade() -> None:
+def test_repeated_use_raises_a_matchs_penalty_and_others_decay() -> None:
     used = UsedMatches(CONFIG)
     used.charge(A)
     used.charge(A)
@@ -21,20 +21,20 @@ def test_a_match_that_is_used_again_costs_more_and_others_fade() -> None:
     assert used.penalties == {A: 7.5, B: 10.0}
     for _ in range(5):
         used.charge(B)
-    assert set(used.penalties) == {B}, "what has faded is forgotten"
+    assert set(used.penalties) == {B}, "decayed penalties are dropped"
 
 
 @pytest.mark.parametrize(("share", "left"), [(0.0, 10.0), (0.25, 7.5), (1.0, None)])
-def test_what_was_not_carried_out_is_taken_back(share: float, left: float | None) -> None:
+def test_the_share_that_was_not_executed_is_refunded(share: float, left: float | None) -> None:
     used = UsedMatches(CONFIG)
     used.charge(A)
     used.charge(B)
     used.take_back(share)
     assert used.penalties.get(B) == left
-    assert used.penalties[A] == pytest.approx(5.0 * 2**share), "nor has the time passed in which it fades"
+    assert used.penalties[A] == pytest.approx(5.0 * 2**share), "others decay by the executed share only"
 
 
-def test_it_is_taken_back_once() -> None:
+def test_a_penalty_is_refunded_only_once() -> None:
     used = UsedMatches(CONFIG)
     used.charge(A)
     used.take_back(0.5)
@@ -42,7 +42,7 @@ def test_it_is_taken_back_once() -> None:
     assert used.penalties == {A: 5.0}
 
 
-def test_without_a_penalty_nothing_is_remembered() -> None:
+def test_no_penalties_are_kept_if_stall_penalty_is_zero() -> None:
     used = UsedMatches(replace(CONFIG, stall_penalty=0.0))
     used.charge(A)
     used.take_back(1.0)

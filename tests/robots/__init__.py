@@ -1,1 +1,1 @@
-"""Two small foreign robots for the tests; nothing of the library is in them but in `recording`."""
+"""Two small robots for tests, unknown to the library; only `recording` imports recap."""

@@ -1,4 +1,4 @@
-"""What both robots share: numbers of an action checked, limited moves, and points on pictures."""
+"""Code that both robots share: checks of actions, limited motion, and drawing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHIFT = 4  # OpenCV's points in sixteenths of a pixel
 
 
 def checked(action: NDArray[Any], low: F32, high: F32) -> F64:
-    """An action in double precision, held within its bounds; another shape or NaN is refused."""
+    """An action in double precision, clipped to its bounds; another shape or NaN is refused."""
     values = np.asarray(action, np.float64)
     if values.shape != low.shape or not np.isfinite(values).all():
         raise ValueError(f"an action is {low.shape[0]} finite numbers, not {action!r}")
@@ -32,7 +32,7 @@ def checked(action: NDArray[Any], low: F32, high: F32) -> F64:
 
 
 def towards(now: F64, target: F64, most: float) -> F64:
-    """From now straight to the target, but no further than `most`."""
+    """Moves straight towards the target by at most `most`."""
     way = target - now
     length = float(np.linalg.norm(way))
     return target.copy() if length <= most else now + way * (most / length)
@@ -61,6 +61,6 @@ def line(picture: U8, start: F64, end: F64, colour: Colour, thickness: int) -> N
 
 
 def _fixed(points: F64) -> NDArray[np.int32]:
-    """OpenCV's fixed-point numbers; what lies far outside a picture is held near it."""
+    """Points in OpenCV's fixed-point format; points far outside the image are clipped."""
     fixed: NDArray[np.int32] = np.round(np.clip(points, -500, 500) * 2**_SHIFT).astype(np.int32)
     return fixed

@@ -43,12 +43,12 @@ _DARK: Colour = (30, 30, 34)
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is different from one arm to another."""
+    """The properties in which the arms differ."""
 
     colour: Colour
     links: tuple[float, float, float]  # m
     speed: float  # rad a step, of each joint
-    grip: float  # of the gripper's way, a step
+    grip: float  # share of the gripper's range, a step
 
 
 BODIES: dict[str, Body] = {
@@ -80,7 +80,7 @@ class JointArmEnv(gymnasium.Env[Observation, F32]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, Info]:
-        """A new scene; equal seeds give equal scenes, whichever the arm."""
+        """A new scene; equal seeds give equal scenes for every arm."""
         super().reset(seed=seed)
         task = (options or {}).get("task", "reach")
         if task not in INSTRUCTIONS:
@@ -141,7 +141,7 @@ class JointArmEnv(gymnasium.Env[Observation, F32]):
 
 
 def expert(env: gymnasium.Env[Observation, F32]) -> F32:
-    """The next action of one who sees all: damped least squares to the target, then close the gripper."""
+    """The expert's next action from the true state: damped least squares, then close the gripper."""
     arm = env.unwrapped
     assert isinstance(arm, JointArmEnv)
     points, most = arm.points, arm.body.speed
@@ -150,7 +150,7 @@ def expert(env: gymnasium.Env[Observation, F32]) -> F32:
     lever = points[-1] - points[:-1]
     jacobian = np.stack([-lever[:, 1], lever[:, 0]])  # (2, 3)
     inverse = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + 1e-3 * np.eye(2))
-    free = np.eye(3) - inverse @ jacobian  # moves that leave the tip about where it is
+    free = np.eye(3) - inverse @ jacobian  # null space: joint motion that hardly moves the tip
     turn = inverse @ (way * min(1.0, 0.05 / max(left, 1e-9))) + 0.05 * free @ (_REST - arm._joints)
     turn *= min(1.0, most / max(float(np.abs(turn).max()), 1e-9))  # all joints slow down together
     grip = closer(arm._gripper, CLOSED if left < 0.5 * NEAR else OPEN, arm.body.grip)

@@ -38,7 +38,11 @@ FRONT, WRIST = (60, 80), (48, 96)  # rows and columns
 TABLE = 0.2  # m from its middle to an edge
 CUBE = 0.02  # m from its middle to a face
 BUTTON = 0.02  # m, its radius
-LIFTED, REACH, TOUCH = 0.15, 0.03, 0.015  # m: how high, how near to hold, how near to press
+LIFTED, REACH, TOUCH = (
+    0.15,
+    0.03,
+    0.015,
+)  # m: lift height, largest distance to hold, largest distance to press
 _LOW = np.array([-0.3, -0.3, 0.0, *[-1.0] * 6, 0.0], np.float32)
 _HIGH = np.array([0.3, 0.3, 0.4, *[1.0] * 6, 1.0], np.float32)
 _FLOOR: Colour = (92, 88, 84)
@@ -50,7 +54,7 @@ _DARK: Colour = (30, 30, 34)
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What is different from one arm to another."""
+    """The properties in which the arms differ."""
 
     colour: Colour
     offset: tuple[float, float, float]  # m, of the tip, in the frame of the tool
@@ -92,7 +96,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, Info]:
-        """A new scene; equal seeds give equal scenes, whichever the arm."""
+        """A new scene; equal seeds give equal scenes for every arm."""
         super().reset(seed=seed)
         self._task = (options or {}).get("task", "lift")
         if self._task not in INSTRUCTIONS:
@@ -107,7 +111,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
         return self._observe(), {"task": self.instruction}
 
     def step(self, action: F32) -> tuple[Observation, float, bool, bool, Info]:
-        """Move towards the action for a twentieth of a second."""
+        """Moves towards the action for a twentieth of a second."""
         values = checked(action, _LOW, _HIGH)
         held = self._task == "lift" and self.holds
         before, body = self.tip, self.body
@@ -142,7 +146,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
 
     @property
     def holds(self) -> bool:
-        """Whether the gripper is closed and near the thing."""
+        """True if the gripper is closed and near the object."""
         return self._gripper <= SHUT and float(np.linalg.norm(self.tip - self._thing)) <= REACH
 
     def _done(self) -> bool:
@@ -151,7 +155,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
         return self._gripper <= SHUT and float(np.linalg.norm(self.tip - self._thing)) <= TOUCH
 
     def _distance(self) -> float:
-        """What is left of the way, in metres."""
+        """The remaining distance to success, in metres."""
         way = float(np.linalg.norm(self.tip - self._thing))
         return way + max(0.0, LIFTED - float(self._thing[2])) if self._task == "lift" else way
 
@@ -162,7 +166,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
         return {"state": np.clip(state, _LOW, _HIGH), "images": images}
 
     def _front(self) -> U8:
-        """From high above: what is near the camera looks larger."""
+        """The image from above; objects nearer to the camera look larger."""
         picture = np.full((*FRONT, 3), _FLOOR, np.uint8)
         polygon(picture, _on_front(_square(np.zeros(2), TABLE, 0.0)), _TOP)
         self._draw_thing(picture, _on_front, 1 + 2 * max(0.0, float(self._thing[2]) - CUBE), 125.0)
@@ -175,7 +179,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
         return picture
 
     def _wrist(self) -> U8:
-        """Straight down from the tool, turned with it: the higher it is the more it sees."""
+        """The image straight down from the tool, rotated with it; a higher tool sees more."""
         picture = np.full((*WRIST, 3), _FLOOR, np.uint8)
         tip = self.tip
         scale = 96 / (0.16 + 0.8 * float(tip[2]))  # pixels a metre
@@ -187,7 +191,7 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
             return seen
 
         polygon(picture, on_wrist(_square(np.zeros(2), TABLE, 0.0)), _TOP)
-        away = max(0.0, float(tip[2] - self._thing[2]) + CUBE)  # a cube that is held stays as large as it is
+        away = max(0.0, float(tip[2] - self._thing[2]) + CUBE)  # a held cube keeps its size in the image
         self._draw_thing(picture, on_wrist, 96 / (0.16 + 0.8 * away) / scale, scale)
         gap = 4 + 14 * self._gripper
         for row in (WRIST[0] / 2 - gap, WRIST[0] / 2 + gap):  # the fingers
@@ -202,13 +206,13 @@ class OneArmEnv(gymnasium.Env[Observation, F32]):
 
 
 def down(angle: float) -> F64:
-    """A tool that points down, its z, turned about the vertical."""
+    """The rotation of a tool that points down (its z axis), rotated about the vertical."""
     c, s = np.cos(angle), np.sin(angle)
     return np.array([[c, s, 0.0], [s, -c, 0.0], [0.0, 0.0, -1.0]])
 
 
 def expert(env: gymnasium.Env[Observation, F32]) -> F32:
-    """The next action of one who sees all: above the thing, down, close, and for a cube up again."""
+    """The expert's next action from the true state: above the object, down, close, and lift a cube."""
     arm = env.unwrapped
     assert isinstance(arm, OneArmEnv)
     thing, tip = arm._thing, arm.tip
@@ -231,7 +235,7 @@ def expert(env: gymnasium.Env[Observation, F32]) -> F32:
 
 
 def _turned(now: F64, rotation6: NDArray[Any], most: float) -> F64:
-    """The shortest turn towards a 6-D rotation, at most so far; two vectors on a line turn nothing."""
+    """Rotates towards a 6-D rotation by at most `most`; a degenerate target leaves it unchanged."""
     first = np.asarray(rotation6[:3], np.float64)
     third = np.cross(first, rotation6[3:])
     if min(float(np.linalg.norm(first)), float(np.linalg.norm(third))) < 1e-6:
@@ -243,7 +247,7 @@ def _turned(now: F64, rotation6: NDArray[Any], most: float) -> F64:
     if angle <= most:
         return target
     left, _, right = np.linalg.svd(now @ cv2.Rodrigues(vector * (most / angle))[0])
-    nearest: F64 = left @ right  # without the drift of many small turns
+    nearest: F64 = left @ right  # removes the drift of many small rotations
     return nearest
 
 

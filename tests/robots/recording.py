@@ -1,4 +1,4 @@
-"""Demonstrations of the foreign robots as episodes of ours, and as a dataset that any LeRobot tool reads."""
+"""Demonstrations of the test robots as episodes and as LeRobot datasets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Expert: TypeAlias = Callable[[Robot], F32]
 
 
 def record(env: Robot, expert: Expert, task: str, seed: int, embodiment_name: str, scene_id: str) -> Episode:
-    """One demonstration from the seed's scene to its end; the frames are what was seen before each action."""
+    """One demonstration of the seed's scene; each frame is the observation before its action."""
     observation, info = env.reset(seed=seed, options={"task": task})
     words = str(info["task"])
     seen: list[Observation] = []
@@ -51,7 +51,7 @@ def record(env: Robot, expert: Expert, task: str, seed: int, embodiment_name: st
 def record_many(
     env: Robot, expert: Expert, tasks: Sequence[str], seeds: Iterable[int], embodiment_name: str
 ) -> list[Episode]:
-    """Every task from every seed; equal tasks and seeds are the same scene, whichever the arm."""
+    """One demonstration for every task and seed; equal tasks and seeds are the same scene for every arm."""
     robot = str(env.get_wrapper_attr("name"))
     return [
         record(env, expert, task, seed, embodiment_name, f"{robot}/{task}/{seed}")
@@ -61,7 +61,7 @@ def record_many(
 
 
 def to_lerobot(episodes: Sequence[Episode], path: Path) -> None:
-    """Write episodes of one robot as a LeRobotDataset v3 at a path that is not there yet."""
+    """Writes episodes of one robot as a LeRobotDataset v3 to a new path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as staging:
         for index, episode in enumerate(episodes):

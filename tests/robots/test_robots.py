@@ -1,4 +1,4 @@
-"""The foreign robots are sound Gymnasium environments, and their experts know what they do."""
+"""The test robots are valid Gymnasium environments, and their experts succeed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def demonstration(robot: str, task: str, seed: int, embodiment: Embodiment = "ta
 @pytest.mark.filterwarnings("ignore:.*symmetric and normalized space")  # metres and radians are neither
 @pytest.mark.parametrize("embodiment", EMBODIMENTS)
 @pytest.mark.parametrize("robot", ROBOTS)
-def test_gymnasium_finds_nothing_wrong(robot: str, embodiment: Embodiment) -> None:
+def test_the_environments_pass_gymnasiums_checker(robot: str, embodiment: Embodiment) -> None:
     check_env(ROBOTS[robot][0](embodiment), skip_render_check=True)
 
 
@@ -69,7 +69,7 @@ def test_the_pool_arm_takes_longer(robot: str, task: str) -> None:
 
 
 @pytest.mark.parametrize(("robot", "task"), STARTS)
-def test_what_is_done_at_random_fails_and_ends(robot: str, task: str) -> None:
+def test_random_actions_fail_and_are_truncated_at_the_step_limit(robot: str, task: str) -> None:
     env = ROBOTS[robot][0]("target")
     env.reset(seed=1, options={"task": task})
     env.action_space.seed(1)
@@ -81,7 +81,7 @@ def test_what_is_done_at_random_fails_and_ends(robot: str, task: str) -> None:
 
 
 @pytest.mark.parametrize(("robot", "task"), STARTS)
-def test_pictures_show_the_arm_and_the_thing(robot: str, task: str) -> None:
+def test_images_depend_on_the_scene_and_on_the_arm(robot: str, task: str) -> None:
     views = first(robot, task, 0)["images"]
     for camera, picture in views.items():
         assert picture.shape == SIZES[camera]
@@ -91,7 +91,7 @@ def test_pictures_show_the_arm_and_the_thing(robot: str, task: str) -> None:
 
 
 @pytest.mark.parametrize(("robot", "task"), STARTS)
-def test_nothing_tells_where_the_thing_is_but_pictures(robot: str, task: str) -> None:
+def test_only_the_images_show_the_object(robot: str, task: str) -> None:
     env = ROBOTS[robot][0]("target")
     observation, info = env.reset(seed=0, options={"task": task})
     assert set(observation) == {"state", "images"}
@@ -100,7 +100,7 @@ def test_nothing_tells_where_the_thing_is_but_pictures(robot: str, task: str) ->
 
 
 @pytest.mark.parametrize(("robot", "task"), STARTS)
-def test_a_seed_is_a_demonstration(robot: str, task: str) -> None:
+def test_equal_seeds_give_equal_demonstrations(robot: str, task: str) -> None:
     one, other = (demonstration(robot, task, 4) for _ in range(2))
     assert np.array_equal(one.proprio, other.proprio)
     assert np.array_equal(one.actions, other.actions)
@@ -114,7 +114,7 @@ def test_both_arms_start_from_the_same_scene() -> None:
     assert np.array_equal(*states)
 
 
-def test_a_cube_let_go_falls() -> None:
+def test_a_released_cube_falls() -> None:
     env = OneArmEnv()
     observation, _ = env.reset(seed=0, options={"task": "lift"})
     while env._thing[2] < 0.1:
@@ -127,7 +127,7 @@ def test_a_cube_let_go_falls() -> None:
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
-def test_what_is_no_action_is_refused(robot: str) -> None:
+def test_invalid_actions_and_tasks_are_refused(robot: str) -> None:
     env = ROBOTS[robot][0]("target")
     env.reset(seed=0)
     action = env.action_space.sample()
@@ -139,7 +139,7 @@ def test_what_is_no_action_is_refused(robot: str) -> None:
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
-def test_a_dataset_of_them_can_be_read_and_added_to_a_pool(robot: str, tmp_path: Path) -> None:
+def test_a_dataset_of_the_robots_can_be_read_and_added_to_a_pool(robot: str, tmp_path: Path) -> None:
     make, expert = ROBOTS[robot]
     env = make("target")
     episodes = record_many(env, expert, env.get_wrapper_attr("tasks"), range(2), f"{robot}-target")

@@ -1,4 +1,4 @@
-"""Robots that the library knows nothing of, from a hand-written description to a driven robot."""
+"""Robots unknown to the library, from a hand-written description to a driven robot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ cameras: {cam: {}}
 
 
 def run(folder: Path, *words: str) -> str:
-    """A command's output; it must succeed."""
+    """Runs a command that must succeed; returns its output."""
     done = subprocess.run(
         [sys.executable, "-m", "recap", *words], cwd=folder, env=environment(), capture_output=True, text=True
     )
@@ -81,7 +81,7 @@ def served(folder: Path, *words: str) -> Iterator[str]:
 
 
 class OneArmRobot:
-    """The third robot as `recap run` drives it, with openpi's names for its two cameras."""
+    """The one-arm robot as `recap run` drives it, with openpi's keys for its two cameras."""
 
     def __init__(self) -> None:
         self.env = one_arm.OneArmEnv("target")
@@ -102,23 +102,23 @@ class OneArmRobot:
 
 
 def connect(metadata: Mapping[str, Any]) -> OneArmRobot:
-    """What `recap run --robot robots.test_whole_way:connect` makes."""
+    """The factory for `recap run --robot robots.test_whole_way:connect`."""
     return OneArmRobot()
 
 
 def make_env() -> one_arm.OneArmEnv:
-    """What `recap eval --env robots.test_whole_way:make_env` rolls out in."""
+    """The factory for `recap eval --env robots.test_whole_way:make_env`."""
     return one_arm.OneArmEnv("target")
 
 
 def make_joint_env() -> joint_arm.JointArmEnv:
-    """The same of the fourth robot."""
+    """The same for the joint arm."""
     return joint_arm.JointArmEnv("target")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Datasets of both embodiments of the third robot, its description, and a trained policy."""
+    """Datasets of both embodiments of the one-arm robot, its description, and a trained policy."""
     place = tmp_path_factory.mktemp("third")
     (place / "robot.yaml").write_text(ONE_ARM)
     (place / "map.yaml").write_text(MAP)
@@ -137,7 +137,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_the_third_robot_is_evaluated_in_its_own_environment(folder: Path) -> None:
+def test_the_one_arm_robot_is_evaluated_in_its_own_environment(folder: Path) -> None:
     for policy in ("runs/arm/best", "replay"):
         out = f"runs/eval-{policy.split('/')[0]}"
         told = run(
@@ -149,7 +149,7 @@ def test_the_third_robot_is_evaluated_in_its_own_environment(folder: Path) -> No
         assert re.search(r"^all +\d/4 .* 0  ", told, re.MULTILINE), "no episode is an error"
 
 
-def test_the_third_robot_is_evaluated_on_held_out_demonstrations_without_an_environment(folder: Path) -> None:
+def test_the_one_arm_robot_is_evaluated_offline_on_held_out_demonstrations(folder: Path) -> None:
     told = run(
         folder,
         *("eval", "runs/arm/best", "--offline", "--target", "target", "--pool", "pools/arm"),
@@ -158,26 +158,30 @@ def test_the_third_robot_is_evaluated_on_held_out_demonstrations_without_an_envi
     (result,) = json.loads((folder / "runs/offline/offline.json").read_text("utf-8"))["results"]
     assert result["units"] == {"tool.position": "m", "tool.rotation": "°", "gripper": ""}
     assert list(result["errors"]) == ["policy", "replay", "no retrieval", "hold", "mean action"]
-    assert not any("learned" in note for note in result["notes"]), "training held them out"
+    assert not any("learned" in note for note in result["notes"]), (
+        "the demonstrations were held out of training"
+    )
     assert result["descriptors"]["rows"][0]["term"] == "all"
     assert (folder / f"runs/offline/episode_{result['numbers'][0]}.mp4").exists()
     assert re.search(r"^hold: .* 0\.\d+ \[", told, re.MULTILINE)
 
 
-def test_the_third_robot_is_served_and_driven_over_the_wire(folder: Path) -> None:
+def test_the_one_arm_robot_is_driven_by_a_policy_server(folder: Path) -> None:
     with served(folder, "runs/arm/best", "--pool", "pools/arm", "--port", "0") as url:
         with recap.PolicyClient(url) as client:
             said = client.metadata
             assert said["state_dim"] == said["action_dim"] == 10
             assert said["cameras_required"] == ["front", "wrist"]
             assert said["max_steps"] == [[0, 3, 0.05]]
-            assert [low for low in said["action_low"] if np.isfinite(low)] == [0.0], "the gripper's"
+            assert [low for low in said["action_low"] if np.isfinite(low)] == [0.0], (
+                "only the gripper has a limit"
+            )
         told = run(folder, "run", "--robot", "robots.test_whole_way:connect", "--url", url, "--steps", "12")
     assert "Ended: steps after 12 periods" in told
     assert "0 failed" in told
 
 
-def test_the_third_robot_conforms_and_its_agent_takes_gym_and_lerobot_dicts(folder: Path) -> None:
+def test_check_robot_passes_and_the_agent_accepts_gym_and_lerobot_observations(folder: Path) -> None:
     spec = recap.load_robot(folder / "robot.yaml")
     check_robot(OneArmRobot(), spec)
     agent = recap.Agent(recap.load_policy(folder / "runs/arm/best"), folder / "pools/arm")
@@ -223,7 +227,7 @@ def test_demonstrations_of_another_robot_are_refused_before_training(folder: Pat
 
 
 @pytest.mark.long
-def test_the_fourth_robot_goes_the_same_way_in_joint_space(tmp_path: Path) -> None:
+def test_a_joint_space_robot_is_trained_and_evaluated(tmp_path: Path) -> None:
     (tmp_path / "robot.yaml").write_text(JOINT_ARM)
     (tmp_path / "map.yaml").write_text("images: {cam: images.cam}\ntasks: [reach]\nmax_steps: 10\n")
     for name in ("target", "pool"):
@@ -262,7 +266,7 @@ def test_the_fourth_robot_goes_the_same_way_in_joint_space(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_the_example_is_followed_literally(tmp_path: Path) -> None:
+def test_the_commands_of_the_my_robot_example_run(tmp_path: Path) -> None:
     place = tmp_path / "my_robot"
     shutil.copytree(ROOT / "examples" / "my_robot", place)
     follow(place / "README.md", place)
@@ -270,8 +274,8 @@ def test_the_example_is_followed_literally(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_end_to_end_page_is_followed_with_less_of_everything(tmp_path: Path) -> None:
-    """A seen and an unseen task, by policy, replay and no retrieval; an arm in joints, driven by a server."""
+def test_the_commands_of_the_end_to_end_page_run_with_smaller_settings(tmp_path: Path) -> None:
+    """A seen and an unseen task by policy, replay and without retrieval; a joint arm driven by a server."""
     place = tmp_path / "one_arm"
     shutil.copytree(ROOT / "examples" / "one_arm", place)
     less = {
@@ -292,8 +296,8 @@ def test_the_end_to_end_page_is_followed_with_less_of_everything(tmp_path: Path)
 
 
 @pytest.mark.long
-def test_the_commands_of_the_readme_are_followed_with_a_network_that_learns_nothing(tmp_path: Path) -> None:
-    """But for `make`: its targets are what the other tests and the checks of every change run."""
+def test_the_commands_of_the_readme_run_with_the_debug_network(tmp_path: Path) -> None:
+    """Except `make`: its targets run in other tests and in the checks of every change."""
     place = tmp_path / "my_robot"
     shutil.copytree(ROOT / "examples" / "my_robot", place)
     subprocess.run([sys.executable, "my_robot.py", "data"], cwd=place, env=environment(), check=True)
@@ -313,7 +317,7 @@ def test_the_commands_of_the_readme_are_followed_with_a_network_that_learns_noth
         ("serve-and-drive", {"--per-angle 20": "--per-angle 4", "--steps 60": "--steps 20"}),
     ],
 )
-def test_a_tutorial_is_followed_literally_with_less_of_everything(
+def test_the_commands_of_a_tutorial_run_with_smaller_settings(
     tutorial: str, less: Mapping[str, str], tmp_path: Path
 ) -> None:
     follow(ROOT / "docs" / "tutorials" / f"{tutorial}.md", tmp_path, less)

@@ -1,4 +1,4 @@
-"""Demonstrations that are real, and few."""
+"""A few real demonstrations."""
 
 import pytest
 
@@ -8,6 +8,6 @@ from recap_worlds.pusht.collecting import CollectSpec, demonstrate
 
 @pytest.fixture(scope="session")
 def demos() -> list[Episode]:
-    """Four of the disc."""
+    """Four Push-T demonstrations with the disc pusher."""
     spec = CollectSpec("disc", (-30.0, 30.0), 2)
     return [demonstrate(spec, demo) for demo in spec.demos()]

@@ -1,4 +1,4 @@
-"""PyPI's own `openpi-client` with the packages it wants, apart from ours, made once and kept."""
+"""PyPI's `openpi-client` and its dependencies in a folder of their own, installed once and cached."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 VERSION = "0.1.2"
-# It asks for numpy < 2, which newer Pythons have no build of; it runs on numpy 2 as well.
+# It requires numpy < 2, which has no wheels for newer Pythons. It also runs on numpy 2.
 NUMPY = "numpy<2" if sys.version_info < (3, 13) else "numpy"
 PACKAGES = (
     NUMPY,
@@ -26,7 +26,7 @@ PACKAGES = (
 
 
 def openpi_folder() -> Path:
-    """Where it lies; an error in one line where it cannot be had."""
+    """The folder of the installation; a one-line error if it cannot be installed."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recap"
     tag = f"openpi-client-{VERSION}-py{sys.version_info.major}{sys.version_info.minor}"
     folder, partial = cache / tag, cache / f".{tag}.{os.getpid()}"
@@ -51,7 +51,7 @@ def openpi_folder() -> Path:
 
 
 def run_with_openpi(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run code that sees that client and nothing of ours."""
+    """Run code that can import openpi-client but not recap."""
     start = f"import sys; sys.path.insert(0, {str(openpi_folder())!r})\n"
     command = [sys.executable, "-I", "-S", "-c", start + code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,4 @@
-"""A real server on a real port, for tests, and what a robot would send it."""
+"""A real server on a real port for tests, and the messages that a robot sends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EPISODES = [random_episode(f"demo/{i}", i) for i in range(24)]
 
 
 class Served:
-    """Where a server listens."""
+    """A server in a thread, and requests to it."""
 
     def __init__(self, service: Service, app: web.Application) -> None:
         self.service, self.app = service, app
@@ -49,7 +49,7 @@ class Served:
         headers: Mapping[str, str] | None = None,
         method: str | None = None,
     ) -> tuple[int, bytes]:
-        """A request: status and body."""
+        """Sends a request; returns status and body."""
         url = f"http://127.0.0.1:{self.port}{path}"
         request = urllib.request.Request(url, data, dict(headers or {}), method=method)
         try:
@@ -60,7 +60,7 @@ class Served:
                 return error.code, error.read()
 
     def json(self, path: str, body: object = None, method: str | None = None) -> tuple[int, Any]:
-        """A request with JSON on both sides."""
+        """Sends and receives JSON; returns status and decoded body."""
         data = None if body is None else json.dumps(body).encode()
         status, answer = self.http(path, data, {"Content-Type": "application/json"}, method)
         return status, json.loads(answer)
@@ -84,7 +84,7 @@ class Served:
 
 @contextmanager
 def served(service: Service) -> Iterator[Served]:
-    """A server for a while."""
+    """A running server that is stopped at the end."""
     server = Served(service, build_app(service))
     try:
         yield server
@@ -93,23 +93,23 @@ def served(service: Service) -> Iterator[Served]:
 
 
 def replay_spec(agent: Mapping[str, Any] | None = None, **changes: Any) -> ServeSpec:
-    """Replay in the block's frame, on any port that is free.
+    """A replay policy with retrieval in the block's frame, on any free port.
 
     Args:
-        agent: changes of its config.
-        changes: of the spec.
+        agent: fields of the agent's config to change.
+        changes: fields of the spec to change.
     """
     config = AgentConfig(**{"retrieval": "pusht-object", **(agent or {})})
     return ServeSpec(**{"agent": config, "port": 0, **changes})
 
 
 def replay_service(episodes: Sequence[Episode] = EPISODES, **changes: Any) -> Service:
-    """Replay over episodes in memory; changes are those of `replay_spec`."""
+    """A replay service over episodes in memory; `changes` as for `replay_spec`."""
     return Service(replay_spec(**changes), MemoryPool(episodes))
 
 
 def message_of(seen: Observation, *, poses: bool = True, image: bool = False) -> dict[str, Any]:
-    """What a robot sends of a moment."""
+    """The message that a robot sends for one observation."""
     message: dict[str, Any] = {"observation/state": seen.proprio, "prompt": seen.task}
     if poses:
         message |= {f"observation/objects/{name}": pose for name, pose in seen.objects.items()}
@@ -120,7 +120,7 @@ def message_of(seen: Observation, *, poses: bool = True, image: bool = False) ->
 
 
 def board(pusher: str = "triangle", angle: float = -30.0, seed: int = 510, block: str = "tee") -> PushTEnv:
-    """A simulated robot's world."""
+    """A Push-T environment, reset with a development seed."""
     env = PushTEnv(pusher, angle, block=block)
     env.reset(seed=seed)
     return env

@@ -1,4 +1,4 @@
-"""The server as others meet it: a socket, health, metrics, and a door that is shut to strangers."""
+"""The policy server's network interface: websocket, health, metrics, access control and shutdown."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ def raw(server: Served, data: bytes, timeout_s: float = 60.0) -> socket.socket:
 
 
 def upgraded(server: Served) -> socket.socket:
-    """A websocket by hand, after the handshake."""
+    """A raw socket after a hand-written websocket handshake."""
     head = (
         f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -49,7 +49,7 @@ def upgraded(server: Served) -> socket.socket:
     return peer
 
 
-def test_metadata_comes_first_then_actions(server: Served) -> None:
+def test_the_server_sends_metadata_first_and_then_actions(server: Served) -> None:
     with connect(server.ws, compression=None) as socket_:
         metadata = decode_map(socket_.recv(), 2**20)  # type: ignore[arg-type]
         assert (metadata["policy"], metadata["action_horizon"], metadata["action_dim"]) == ("replay", 8, 2)
@@ -61,12 +61,12 @@ def test_metadata_comes_first_then_actions(server: Served) -> None:
         assert reply["server_timing"]["infer_ms"] > 0
 
 
-def test_what_is_loaded_is_no_work_for_the_garbage_collector(server: Served) -> None:
-    """A full collection over a loaded policy would stop everyone for a third of a second."""
+def test_loaded_objects_are_frozen_out_of_garbage_collection(server: Served) -> None:
+    """A full collection over a loaded policy would pause every reply for a third of a second."""
     assert gc.get_freeze_count() > 100_000
 
 
-def test_an_error_is_a_line_of_text_and_the_connection_goes_on(server: Served) -> None:
+def test_a_bad_message_gets_a_one_line_error_and_the_connection_stays_open(server: Served) -> None:
     before = server.service.metrics.errors.value
     with connect(server.ws, compression=None) as socket_:
         socket_.recv()
@@ -81,7 +81,7 @@ def test_an_error_is_a_line_of_text_and_the_connection_goes_on(server: Served) -
     assert server.service.metrics.errors.value == before + 4
 
 
-def test_whoever_sends_nothing_but_garbage_is_let_go(server: Served) -> None:
+def test_a_client_that_sends_only_bad_messages_is_disconnected(server: Served) -> None:
     with connect(server.ws, compression=None) as socket_:
         socket_.recv()
 
@@ -94,17 +94,17 @@ def test_whoever_sends_nothing_but_garbage_is_let_go(server: Served) -> None:
             chatter()
 
 
-def test_a_message_that_is_too_large_ends_its_connection_only(server: Served) -> None:
+def test_a_too_large_message_closes_only_its_own_connection(server: Served) -> None:
     with connect(server.ws, compression=None, max_size=None) as socket_, PolicyClient(server.ws) as other:
         socket_.recv()
-        with pytest.raises(ConnectionClosed) as caught:  # while it is sending, or after
+        with pytest.raises(ConnectionClosed) as caught:  # while sending, or afterwards
             socket_.send(bytes(Limits().max_message_bytes + 2**20)) or socket_.recv()
-        # The server may reset before its goodbye was read, since not all was sent.
+        # The server may reset the connection before its close frame is read, as not all data was sent.
         assert caught.value.rcvd is None or caught.value.rcvd.code == 1009
         assert other.infer(MESSAGE)["actions"].shape == (8, 2)
 
 
-def test_a_reset_and_its_options(server: Served) -> None:
+def test_reset_accepts_known_options_and_refuses_unknown_ones(server: Served) -> None:
     with PolicyClient(server.ws) as client:
         client.reset(seed=5, options={"block": "zed"})
         assert client.infer({**MESSAGE, "reset": True})["actions"].shape == (8, 2)
@@ -112,10 +112,10 @@ def test_a_reset_and_its_options(server: Served) -> None:
             client.reset(options={"block": "zedd"})
         with pytest.raises(ServerError, match="unknown option of env 'pusht' 'colour'"):
             client.reset(options={"colour": "red"})
-        assert client.infer(MESSAGE)["actions"].shape == (8, 2), "a reset that was refused changes nothing"
+        assert client.infer(MESSAGE)["actions"].shape == (8, 2), "a refused reset changes nothing"
 
 
-def test_a_server_of_no_suite_has_no_options() -> None:
+def test_a_server_without_a_suite_has_no_reset_options() -> None:
     with served(replay_service(agent={"retrieval": "world"})) as server, PolicyClient(server.ws) as client:
         assert client.metadata["option_names"] == []
         with pytest.raises(ServerError, match="takes no options"):
@@ -123,8 +123,8 @@ def test_a_server_of_no_suite_has_no_options() -> None:
         client.reset(seed=5, options={})
 
 
-def test_peers_that_stall_or_vanish_hurt_nobody(server: Served) -> None:
-    frame = b"\x82\xfe\x40\x00AAAA"  # a masked binary frame of 16 kB, of which little follows
+def test_stalled_and_vanished_peers_do_not_affect_other_clients(server: Served) -> None:
+    frame = b"\x82\xfe\x40\x00AAAA"  # the head of a masked binary frame of 16 kB, never sent in full
     peers = [raw(server, b""), raw(server, b"GET / HT"), raw(server, b"\x00\xff" * 500)]
     for _ in range(8):
         half = upgraded(server)
@@ -152,7 +152,7 @@ def until(what: Any, timeout_s: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def test_the_head_of_a_request_has_its_time() -> None:
+def test_an_incomplete_request_header_times_out() -> None:
     service = replay_service(limits=Limits(header_timeout_s=0.3))
     with served(service) as server:
         for data in (b"", b"GET / HTTP/1.1\r\nHost: 127"):
@@ -160,7 +160,7 @@ def test_the_head_of_a_request_has_its_time() -> None:
                 assert peer.recv(100) == b""
 
 
-def test_health_answers_while_the_policy_is_busy_and_too_many_are_told_so() -> None:
+def test_health_answers_while_the_policy_is_busy_and_a_full_queue_says_busy() -> None:
     service = replay_service(limits=Limits(max_waiting=2, max_batch=1))
     go, begun = threading.Event(), threading.Event()
     serve = service.serve
@@ -183,7 +183,7 @@ def test_health_answers_while_the_policy_is_busy_and_too_many_are_told_so() -> N
             clients[3].infer(MESSAGE)
         for _ in range(20):
             assert server.http("/healthz")[0] == 200
-        assert not go.is_set(), "all that while the policy was busy"
+        assert not go.is_set(), "the policy was busy all this time"
         status, text = server.http("/metrics")
         assert status == 200
         assert b"recap_queue_length 2" in text
@@ -192,12 +192,12 @@ def test_health_answers_while_the_policy_is_busy_and_too_many_are_told_so() -> N
         go.set()
         for thread in threads:
             thread.join(10)
-        assert clients[3].infer(MESSAGE)["actions"].shape == (8, 2), "it may ask again"
+        assert clients[3].infer(MESSAGE)["actions"].shape == (8, 2), "the refused client may ask again"
         for client in clients:
             client.close()
 
 
-def test_more_connections_than_allowed_are_turned_away() -> None:
+def test_connections_beyond_the_limit_are_refused() -> None:
     with (
         served(replay_service(limits=Limits(max_connections=1))) as server,
         PolicyClient(server.ws) as first,
@@ -207,7 +207,7 @@ def test_more_connections_than_allowed_are_turned_away() -> None:
         assert first.infer(MESSAGE)["actions"].shape == (8, 2)
 
 
-def test_a_token_is_asked_for_everywhere_but_for_health() -> None:
+def test_every_route_but_health_needs_the_token() -> None:
     with served(replay_service(token=TOKEN)) as server:
         assert server.http("/healthz")[0] == 200
         for path in ("/", "/metrics", "/api/pool"):
@@ -225,7 +225,7 @@ def test_a_token_is_asked_for_everywhere_but_for_health() -> None:
         assert server.service.metrics.refused.value >= 8
 
 
-def test_a_browser_may_bring_the_token_once_in_the_address() -> None:
+def test_a_token_in_the_url_becomes_a_cookie_and_a_redirect() -> None:
     with served(replay_service(token=TOKEN)) as server:
         with closing(
             raw(server, f"GET /?token={TOKEN}&a=1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
@@ -253,22 +253,24 @@ def test_a_browser_may_bring_the_token_once_in_the_address() -> None:
         ({"Host": "localhost:80", "Origin": "http://localhost:80"}, 200),
     ],
 )
-def test_pages_of_other_sites_are_kept_out(server: Served, headers: dict[str, str], status: int) -> None:
+def test_requests_with_a_foreign_host_or_origin_are_refused(
+    server: Served, headers: dict[str, str], status: int
+) -> None:
     assert server.http("/api/pool", headers=headers)[0] == status
 
 
-def test_a_socket_from_another_sites_page_is_refused(server: Served) -> None:
+def test_a_websocket_with_a_foreign_origin_is_refused(server: Served) -> None:
     with pytest.raises(InvalidStatus, match="403"):
         connect(server.ws, origin=Origin("http://evil.example"))
 
 
-def test_the_root_says_what_this_is(server: Served) -> None:
+def test_the_root_page_names_the_policy(server: Served) -> None:
     status, text = server.http("/")
     assert status == 200
     assert b"replay" in text
 
 
-def test_a_server_that_ends_says_goodbye() -> None:
+def test_a_stopping_server_closes_connections_with_code_1001() -> None:
     with ExitStack() as held:
         with served(replay_service()) as server:
             socket_ = held.enter_context(connect(server.ws, compression=None))
@@ -280,7 +282,7 @@ def test_a_server_that_ends_says_goodbye() -> None:
 
 
 def draining(server: Served) -> threading.Thread:
-    """The server as it is while it stops gently; the thread ends when all robots have gone."""
+    """Puts the server into draining; the returned thread ends when all robots have disconnected."""
     server.app[SOCKET].leaving = True
     asked = asyncio.run_coroutine_threadsafe(server.app[RUNNING].none(20), server.loop)
     waiting = threading.Thread(target=asked.result)
@@ -288,7 +290,7 @@ def draining(server: Served) -> threading.Thread:
     return waiting
 
 
-def test_a_server_that_drains_lets_an_episode_end_and_begins_none() -> None:
+def test_a_draining_server_finishes_episodes_and_starts_none() -> None:
     with served(replay_service()) as server, connect(server.ws, compression=None) as robot:
         robot.recv()
         robot.send(encode(MESSAGE))
@@ -300,7 +302,7 @@ def test_a_server_that_drains_lets_an_episode_end_and_begins_none() -> None:
         with pytest.raises(BusyError):
             PolicyClient(server.ws, retries=0)
         robot.send(encode(MESSAGE))
-        assert isinstance(robot.recv(), bytes), "the episode goes on"
+        assert isinstance(robot.recv(), bytes), "the running episode continues"
         assert waiting.is_alive()
         robot.send(encode({"reset": True}))
         with pytest.raises(ConnectionClosed) as caught:
@@ -311,7 +313,7 @@ def test_a_server_that_drains_lets_an_episode_end_and_begins_none() -> None:
         assert not waiting.is_alive()
 
 
-def test_a_robot_that_has_not_begun_is_sent_elsewhere() -> None:
+def test_a_draining_server_disconnects_a_robot_that_has_not_started() -> None:
     with served(replay_service()) as server, connect(server.ws, compression=None) as robot:
         robot.recv()
         draining(server)
@@ -320,7 +322,7 @@ def test_a_robot_that_has_not_begun_is_sent_elsewhere() -> None:
             robot.recv(timeout=60)
 
 
-def test_a_reply_under_way_is_sent_before_the_server_ends() -> None:
+def test_a_pending_reply_is_sent_before_the_server_stops() -> None:
     service = replay_service()
     go, begun = threading.Event(), threading.Event()
     serve = service.serve
@@ -346,7 +348,7 @@ def test_a_reply_under_way_is_sent_before_the_server_ends() -> None:
     ending.join(20)
 
 
-def test_a_server_whose_pool_cannot_be_read_asks_for_no_robots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_read_its_pool_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     with served(replay_service()) as server:
         source = server.service.agent.retriever.source
         view = source.view

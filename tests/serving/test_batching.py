@@ -1,4 +1,4 @@
-"""One thread computes; what waits together is served together; too many are turned away at once."""
+"""Batching: one thread computes, waiting requests form batches, a full queue refuses at once."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from recap.serving.metrics import Metrics
 
 
 class Slow:
-    """Answers when it is let, and remembers what it was asked."""
+    """Answers once `go` is set, and records its batches."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -39,7 +39,7 @@ async def until(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, 10)
 
 
-def test_what_waits_together_is_served_together_in_the_order_of_asking() -> None:
+def test_waiting_requests_are_batched_in_order() -> None:
     slow, metrics = Slow(), Metrics()
 
     async def story() -> None:
@@ -61,7 +61,7 @@ def test_what_waits_together_is_served_together_in_the_order_of_asking() -> None
     assert metrics.batch.sum == 5
 
 
-def test_one_too_many_is_turned_away_at_once_and_may_ask_again() -> None:
+def test_a_request_beyond_the_queue_is_refused_at_once_and_may_be_repeated() -> None:
     slow, metrics = Slow(), Metrics()
 
     async def story() -> None:
@@ -81,7 +81,7 @@ def test_one_too_many_is_turned_away_at_once_and_may_ask_again() -> None:
     assert metrics.busy.value == 1
 
 
-def test_an_error_is_the_askers_own_and_whoever_left_costs_nothing() -> None:
+def test_an_error_reaches_only_its_own_request_and_cancelled_requests_are_skipped() -> None:
     slow = Slow()
 
     async def story() -> None:
@@ -103,7 +103,7 @@ def test_an_error_is_the_askers_own_and_whoever_left_costs_nothing() -> None:
     assert slow.batches == [[1], [-2, 3]]
 
 
-def test_a_call_that_fails_as_a_whole_does_not_end_the_service() -> None:
+def test_an_exception_in_a_batch_does_not_stop_the_batcher() -> None:
     calls: list[int] = []
 
     def serve(asked: Sequence[int]) -> list[int | Exception]:
@@ -126,7 +126,7 @@ def test_a_call_that_fails_as_a_whole_does_not_end_the_service() -> None:
 
 
 class Client:
-    """Asks again as soon as it was answered, and soon again where it was turned away."""
+    """Asks again right after a reply, and after `patience_s` when refused."""
 
     def __init__(self, patience_s: float) -> None:
         self.patience_s = patience_s
@@ -141,7 +141,7 @@ class Client:
                 await asyncio.sleep(self.patience_s)
 
 
-def test_a_crowd_that_is_larger_than_the_queue_gets_equal_turns() -> None:
+def test_more_clients_than_the_queue_holds_are_served_fairly() -> None:
     def serve(asked: Sequence[Client]) -> list[Exception | None]:
         time.sleep(0.002)
         for client in asked:
@@ -149,7 +149,7 @@ def test_a_crowd_that_is_larger_than_the_queue_gets_equal_turns() -> None:
         return [None] * len(asked)
 
     async def story() -> list[Client]:
-        # The impatient ask ten times as often: they must not get ten times as much.
+        # Half of the clients retry ten times as often. They must not get ten times as many replies.
         clients = [Client(0.001 if i % 2 else 0.01) for i in range(12)]
         batcher: Batcher[Client, None] = Batcher(serve, Metrics(), 2, 1, lambda client: client.served_at)
         batcher.start()

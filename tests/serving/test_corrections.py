@@ -1,4 +1,4 @@
-"""A person takes over a driven robot, hands back, and what was shown is used at the next step."""
+"""A person takes over a driven robot and hands back; the correction is used from the next step on."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ TOKEN = "a-long-secret"
 
 
 class Dragged(PushTRobot):
-    """A person drags it to the left for some periods; it sends a picture and no pose."""
+    """A robot that a person drags to the left for some periods; it sends an image and no poses."""
 
     def __init__(self, begin: int, end: int) -> None:
         super().__init__(angle=-30.0, seed=510)
@@ -57,31 +57,31 @@ def pool(tmp_path: Path, demos: list[Episode]) -> Pool:
     return pool
 
 
-def test_what_a_person_shows_is_sent_recorded_and_retrieved_from(pool: Pool, demos: list[Episode]) -> None:
+def test_a_correction_is_driven_recorded_and_added_to_the_pool(pool: Pool, demos: list[Episode]) -> None:
     robot = Dragged(20, 44)
     service = Service(replay_spec(token=TOKEN), pool)
     with served(service) as server:
         report = drive(server.ws, robot)
         found = service.agent.retriever.source.view()
     assert (report.reason, report.by_person, report.corrections, report.not_kept) == ("steps", 24, 1, "")
-    # While they drive, the person's targets are sent.
+    # During the takeover the person's targets are sent to the robot.
     driven = [np.allclose(a, w, atol=1e-3) for a, w in zip(robot.acted[20:44], robot.wanted, strict=True)]
     assert all(driven)
     (name,) = set(found.episode_ids) - {demo.id for demo in demos}
     kept = found.episode(name)
     assert name.startswith("corrections/triangle/")
     assert (kept.embodiment, kept.attributes["block"]) == ("triangle", "tee")
-    # Eight frames of context and 24 of the person, brought from 50 Hz to the pool's 10.
+    # Eight frames of context and 24 of the person, resampled from 50 Hz to the pool's 10 Hz.
     assert (kept.fps, len(kept), kept.first_match) == (10, 8, 2)
     assert np.isclose(kept.actions[-1], robot.wanted[-1], atol=1e-3).all()
-    # Poses were not sent: the server found them in the pictures.
+    # The robot sent no poses: the server estimated them from the images.
     assert kept.objects["block"].shape == (len(kept), 3)
     assert kept.goal is not None
     assert "top" in kept.images
-    assert np.allclose(robot.acted[44], robot.acted[43])  # it stands until the pool has what was shown
+    assert np.allclose(robot.acted[44], robot.acted[43])  # the robot holds until the pool has the correction
 
 
-def test_a_correction_is_what_the_next_reply_retrieves(pool: Pool) -> None:
+def test_the_first_reply_after_a_correction_retrieves_it(pool: Pool) -> None:
     replies: list[Mapping[str, Any]] = []
 
     class Told(PolicyClient):
@@ -103,7 +103,7 @@ def test_a_correction_is_what_the_next_reply_retrieves(pool: Pool) -> None:
     assert str(after[0]["retrieval"]["episode_id"]).startswith("corrections/")
 
 
-def test_a_server_that_keeps_nothing_is_no_reason_to_stop(demos: list[Episode]) -> None:
+def test_driving_continues_when_the_server_cannot_store_corrections(demos: list[Episode]) -> None:
     with served(Service(replay_spec(token=TOKEN), MemoryPool(demos))) as server:
         report = drive(server.ws, Dragged(5, 25), steps=40)
         assert (report.reason, report.periods, report.corrections) == ("steps", 40, 0)
@@ -112,13 +112,13 @@ def test_a_server_that_keeps_nothing_is_no_reason_to_stop(demos: list[Episode]) 
             assert client.metadata["pool_writable"] is False
 
 
-def test_what_is_shown_last_is_kept_too(pool: Pool) -> None:
+def test_a_correction_still_running_at_the_end_is_stored(pool: Pool) -> None:
     with served(Service(replay_spec(token=TOKEN), pool)) as server:
         report = drive(server.ws, Dragged(10, 999), steps=30)
     assert (report.by_person, report.corrections) == (20, 1)
 
 
-def test_an_upload_needs_the_token_and_says_what_is_wrong_with_it(pool: Pool, demos: list[Episode]) -> None:
+def test_an_upload_needs_the_token_and_its_errors_name_the_field(pool: Pool, demos: list[Episode]) -> None:
     episode = {"id": "mine", "task": "push", "embodiment": "disc", "fps": 10.0}
     moving = np.arange(27, dtype=np.float32).reshape(9, 3)
     numbers = {"proprio": moving[:, :2], "actions": moving}

@@ -1,4 +1,4 @@
-"""Robots that the library has never met, by their description alone: cameras, limits, changes as actions."""
+"""Robots known only by their description: cameras of any shape, limits per feature, delta actions."""
 
 from __future__ import annotations
 
@@ -44,38 +44,38 @@ JOINTS = RobotSpec(
 
 @cache
 def one_arm_demos() -> list[Episode]:
-    """Of the slow arm, two tasks."""
+    """Demonstrations of two tasks with the slow arm."""
     return record_many(OneArmEnv("pool"), one_arm.expert, ("lift", "press"), range(3), "slow arm")
 
 
 @cache
 def joint_demos() -> list[Episode]:
-    """Of the arm in joint space."""
+    """Demonstrations of the arm in joint space."""
     return record_many(JointArmEnv("pool"), joint_arm.expert, ("reach",), range(4), "slow joints")
 
 
 def as_changes(episode: Episode) -> Episode:
-    """The same with actions that are changes of the joints; the gripper is commanded as it was."""
+    """The same episode with delta joint actions; the gripper stays absolute."""
     changes = episode.actions - episode.proprio
     return replace(episode, actions=np.concatenate([changes[:, :3], episode.actions[:, 3:]], axis=1))
 
 
 def service_of(robot: RobotSpec, demos: list[Episode], folder: Path, **changes: Any) -> Service:
-    """Replay by a description in a file."""
+    """A replay service with the robot description in a file."""
     configs.save_file(folder / "robot.yaml", robot)
     spec = ServeSpec(AgentConfig(), robot=str(folder / "robot.yaml"), port=0, **changes)
     return Service(spec, MemoryPool(demos))
 
 
 def message_at(episode: Episode, t: int) -> dict[str, Any]:
-    """A recorded moment, cameras by name."""
+    """The message for one recorded step, cameras by name."""
     message = {"observation/state": episode.proprio[t], "prompt": episode.task}
     message |= {"observation/time_s": float(episode.timestamps[t])}
     return message | {f"observation/images/{name}": frames[t] for name, frames in episode.images.items()}
 
 
 class Driven:
-    """One of them under the control loop: it sends what its environment sees."""
+    """An environment as a robot for the control loop."""
 
     def __init__(self, env: Robot, task: str, seed: int, deltas: bool = False) -> None:
         self.env, self.deltas = env, deltas
@@ -97,7 +97,7 @@ class Driven:
         self.states.append(self.seen["state"])
 
 
-def test_cameras_of_any_shape_by_name_and_by_openpis_names(tmp_path: Path) -> None:
+def test_cameras_of_any_shape_are_read_by_name_and_by_openpi_keys(tmp_path: Path) -> None:
     demos = one_arm_demos()
     with served(service_of(ARM, demos, tmp_path)) as server, PolicyClient(server.ws) as client:
         said = client.metadata
@@ -124,13 +124,15 @@ def test_cameras_of_any_shape_by_name_and_by_openpis_names(tmp_path: Path) -> No
         client.reset()
         larger = {"observation/images/front": np.repeat(np.repeat(demos[2].images["front"][0], 2, 0), 2, 1)}
         again = client.infer({**named, **larger})
-        assert again["retrieval"]["episode_id"] == demos[2].id, "a camera of twice the size sees the same"
+        assert again["retrieval"]["episode_id"] == demos[2].id, (
+            "an image of twice the size retrieves the same"
+        )
 
 
 U8_IMAGE: U8 = np.zeros((48, 64, 3), np.uint8)
 
 
-def test_the_words_decide_and_an_unseen_scene_is_acted_in(tmp_path: Path) -> None:
+def test_the_prompt_selects_the_task_and_the_robot_moves_in_an_unseen_scene(tmp_path: Path) -> None:
     with served(service_of(ARM, one_arm_demos(), tmp_path)) as server:
         for task in ("lift", "press"):
             robot = Driven(OneArmEnv("target"), task, 77)
@@ -143,12 +145,12 @@ def test_the_words_decide_and_an_unseen_scene_is_acted_in(tmp_path: Path) -> Non
             assert f"/{task}/" in reply["retrieval"]["episode_id"]
             steps = np.diff(np.array(loop.targets)[:, :3], axis=0)
             assert np.linalg.norm(steps, axis=1).max() <= 0.012 * 20 / 100 + 1e-9, (
-                "the speed stays at any rate"
+                "the speed limit holds at any control rate"
             )
             assert np.ptp(np.array(loop.targets)[:, :3], axis=0).max() > 0.02, "it moves"
 
 
-def test_what_is_not_described_is_inferred_and_the_same() -> None:
+def test_a_robot_without_a_description_is_inferred_from_a_demonstration() -> None:
     demos = one_arm_demos()
     service = Service(ServeSpec(AgentConfig(), port=0), MemoryPool(demos))
     assert service.robot == infer_robot(demos[0])
@@ -158,7 +160,7 @@ def test_what_is_not_described_is_inferred_and_the_same() -> None:
     assert [said["action_low"][9], said["action_high"][9]] == [0.0, 1.0]
 
 
-def test_every_feature_has_limits_of_its_own(tmp_path: Path) -> None:
+def test_every_feature_has_its_own_limits(tmp_path: Path) -> None:
     demos = joint_demos()
     service = service_of(JOINTS, demos, tmp_path, max_step={"joints": 0.01, "grip": 9.0})
     assert service.metadata()["max_steps"] == [[0, 3, 0.01], [3, 4, 0.25]], "the spec only tightens"
@@ -178,7 +180,7 @@ def test_every_feature_has_limits_of_its_own(tmp_path: Path) -> None:
         service_of(JOINTS, demos, tmp_path, max_step={"elbow": 1.0})
 
 
-def test_a_description_that_does_not_fit_the_pool_is_refused(tmp_path: Path) -> None:
+def test_a_robot_description_that_does_not_fit_the_pool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"4-D actions .* another robot"):
         service_of(ARM, joint_demos(), tmp_path)
 
@@ -191,8 +193,8 @@ DELTAS = replace(
 )
 
 
-def test_changes_hold_as_zeros(tmp_path: Path) -> None:
-    """In doubt the server sends no change, whatever the position; the loop holds by no change too."""
+def test_with_delta_actions_holding_sends_zeros(tmp_path: Path) -> None:
+    """An unsure policy sends zero deltas at any position, and the loop holds with zero deltas too."""
     demos = [as_changes(episode) for episode in joint_demos()]
     message = message_at(demos[0], 4)
     unsure = Service(
@@ -218,7 +220,7 @@ def test_changes_hold_as_zeros(tmp_path: Path) -> None:
     assert report.misses > 5
     assert (targets == 0).all(axis=1).sum() >= report.misses
     assert np.linalg.norm(targets[:, :3], axis=1).max() <= 0.03 * 20 / 50 + 1e-9
-    assert np.abs(np.diff(robot.states[-2:], axis=0))[0, :3].max() < 1e-6, "at the end it rests"
+    assert np.abs(np.diff(robot.states[-2:], axis=0))[0, :3].max() < 1e-6, "it is at rest at the end"
     assert np.ptp(np.array(robot.states)[:, :3], axis=0).max() > 0.01, "it moved before"
 
 

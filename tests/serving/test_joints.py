@@ -1,4 +1,4 @@
-"""A robot that sends and takes joints, by a policy in tool space."""
+"""Serving a joint-space robot with a policy in tool space, through the robot's kinematics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEMOS = [walk(seed) for seed in range(4)]
 
 
 def service(folder: Path, **changes: Any) -> Service:
-    """Replay by the description in a file, over demonstrations in tool space."""
+    """A replay service with the robot description in a file, over demonstrations in tool space."""
     robot = arm(**changes)
     configs.save_file(folder / "robot.yaml", robot)
     spec = ServeSpec(AgentConfig(), robot=str(folder / "robot.yaml"), port=0)
@@ -36,7 +36,7 @@ def message(state: Any) -> dict[str, Any]:
     return {"observation/state": np.asarray(state, np.float32), "prompt": "walk about"}
 
 
-def test_joints_come_in_and_joints_go_out(tmp_path: Path) -> None:
+def test_joint_states_are_accepted_and_joint_actions_returned(tmp_path: Path) -> None:
     made = service(tmp_path)
     made.warm_up()
     with served(made) as server, PolicyClient(server.ws) as client:
@@ -60,8 +60,8 @@ def test_joints_come_in_and_joints_go_out(tmp_path: Path) -> None:
             client.infer(message(np.zeros(10)))
 
 
-def test_targets_out_of_reach_are_counted_and_reported(tmp_path: Path) -> None:
-    base = {"position": [0.0, 0.0, -3.0], "rotation": [0.0, 0.0, 0.0]}  # by mistake, three metres below
+def test_unreachable_targets_are_counted_and_reported(tmp_path: Path) -> None:
+    base = {"position": [0.0, 0.0, -3.0], "rotation": [0.0, 0.0, 0.0]}  # a wrong base, three metres too low
     robot = configs.plain(arm())
     robot["kinematics"] |= {"base": base, "unreachable": "hold"}
     robot["max_step"] = {}
@@ -80,7 +80,7 @@ def test_targets_out_of_reach_are_counted_and_reported(tmp_path: Path) -> None:
 
 
 class Jointed:
-    """A robot that goes where it is told."""
+    """A robot that reaches every target at once."""
 
     def __init__(self) -> None:
         self.state = DEMOS[1].proprio[0].astype(np.float64)
@@ -94,7 +94,7 @@ class Jointed:
         self.states.append(self.state)
 
 
-def test_the_loop_drives_it_as_any_other(tmp_path: Path) -> None:
+def test_the_control_loop_drives_a_joint_robot_within_its_speed(tmp_path: Path) -> None:
     robot = Jointed()
     with served(service(tmp_path, max_speed=0.9)) as server, PolicyClient(server.ws) as client:
         report = RobotLoop(robot, client, LoopSpec(steps=20, rate_hz=30)).run()
@@ -103,7 +103,7 @@ def test_the_loop_drives_it_as_any_other(tmp_path: Path) -> None:
     assert np.ptp(np.array(robot.states)[:, :6], axis=0).max() > 0.02
 
 
-def test_what_a_person_shows_in_joints_is_in_the_pool_as_tool_poses(tmp_path: Path) -> None:
+def test_an_upload_in_joints_is_stored_in_the_pool_as_tool_poses(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool", robot=arm())
     pool.add(DEMOS[:2])
     made = Service(ServeSpec(AgentConfig(), port=0), pool)

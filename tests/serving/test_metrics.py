@@ -1,4 +1,4 @@
-"""What Prometheus reads."""
+"""Metrics in Prometheus' text format."""
 
 import re
 
@@ -7,7 +7,7 @@ from recap.serving.metrics import Metrics, Summary
 LINE = re.compile(r"[a-z_]+(\{quantile=\"0\.\d+\"\})? (NaN|-?[0-9.e+-]+)")
 
 
-def test_every_line_is_one_that_prometheus_reads() -> None:
+def test_every_line_follows_the_prometheus_format() -> None:
     metrics = Metrics()
     metrics.requests.add(3)
     metrics.reply.observe(0.25)
@@ -32,7 +32,7 @@ def test_every_line_is_one_that_prometheus_reads() -> None:
         assert any(found.startswith(f"recap_{name}") for found in names)
 
 
-def test_quantiles_are_of_the_latest_and_sums_of_all() -> None:
+def test_quantiles_cover_the_latest_values_and_sums_cover_all() -> None:
     summary = Summary("x", "x")
     for _ in range(3000):
         summary.observe(1.0)

@@ -1,4 +1,4 @@
-"""What a robot sends is checked before anything acts on it."""
+"""Messages of robots are checked before they are used."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from recap.body import Feature
 from recap.errors import WireError
 from recap.robot import CameraSpec, ObjectSpec, RobotSpec
 from recap.serving.observations import (
-    Look,
+    ObservationSpec,
     Reset,
     read_executed,
     read_missed,
@@ -21,9 +21,9 @@ from recap.types import Requires
 from recap_worlds.pusht.robot import PUSHT
 
 NEEDS = Requires(("block",), goal=True)
-LOOK = Look(PUSHT, NEEDS, True, "push it")
-SEES = Look(PUSHT, NEEDS | Requires(cameras=("top",)), True, "push it")
-BLIND = Look(PUSHT, NEEDS, False, "push it")
+LOOK = ObservationSpec(PUSHT, NEEDS, True, "push it")
+SEES = ObservationSpec(PUSHT, NEEDS | Requires(cameras=("top",)), True, "push it")
+BLIND = ObservationSpec(PUSHT, NEEDS, False, "push it")
 ARM = RobotSpec(
     "arm",
     20.0,
@@ -41,9 +41,9 @@ GOOD: dict[str, Any] = {
 }
 
 
-def test_the_usual_keys_become_an_observation() -> None:
+def test_the_openpi_keys_become_an_observation() -> None:
     seen = read_observation({**GOOD, "observation/wrist_image": IMAGE, "observation/other": 5}, SEES, 1.5)
-    assert set(seen.images) == {"top"}, "openpi's clients send a wrist's in any case"
+    assert set(seen.images) == {"top"}, "openpi's clients always send a wrist image, which this robot has not"
     assert seen.proprio.dtype == np.float32
     assert seen.proprio.tolist() == [1, 2]
     assert (seen.task, seen.time_s) == ("onto the goal", 1.5)
@@ -81,21 +81,21 @@ def test_the_usual_keys_become_an_observation() -> None:
         ({f"observation/objects/{i}": np.zeros(3) for i in range(40)}, "at most 32"),
     ],
 )
-def test_what_is_wrong_is_named(change: dict[str, Any], words: str) -> None:
+def test_an_error_names_the_wrong_field(change: dict[str, Any], words: str) -> None:
     with pytest.raises(WireError, match=words):
         read_observation({**GOOD, **change}, SEES, 0.0)
 
 
-def test_a_state_of_several_features_is_all_of_them_in_their_order() -> None:
+def test_the_state_is_all_proprio_features_in_order() -> None:
     features = (Feature("joint", "joint", 1), Feature("speed", "scalar", 2), Feature("gripper", "gripper"))
-    look = Look(replace(ARM, proprio=features), Requires(), False, "")
+    look = ObservationSpec(replace(ARM, proprio=features), Requires(), False, "")
     seen = read_observation({"observation/state": np.arange(4.0)}, look, 0.0)
     assert seen.proprio.tolist() == [0, 1, 2, 3]
     with pytest.raises(WireError, match=r"array of 4 numbers: joint, speed \(2\), gripper$"):
         read_observation({"observation/state": np.zeros(1), "observation/speed": np.zeros(2)}, look, 0.0)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_an_error_names_the_missing_field() -> None:
     with pytest.raises(WireError, match="no 'observation/state'"):
         read_observation({"prompt": "x"}, LOOK, 0.0)
     blind = {key: value for key, value in GOOD.items() if key != "observation/image"}
@@ -109,8 +109,8 @@ def test_what_is_missing_is_named() -> None:
         read_observation({**blind, "observation/image": IMAGE}, BLIND, 0.0)
 
 
-def test_cameras_of_any_size_by_name_and_by_openpis_names() -> None:
-    look = Look(ARM, Requires(cameras=("front", "left_wrist")), False, "")
+def test_cameras_of_any_size_are_read_by_name_and_by_openpi_keys() -> None:
+    look = ObservationSpec(ARM, Requires(cameras=("front", "left_wrist")), False, "")
     sizes = {"front": (60, 80), "left_wrist": (48, 96), "side": (33, 200)}
     films = {name: np.full((*size, 3), i, np.uint8) for i, (name, size) in enumerate(sizes.items())}
     state = {"observation/state": np.zeros(4), "observation/objects/cup": np.zeros(7)}
@@ -131,11 +131,13 @@ def test_cameras_of_any_size_by_name_and_by_openpis_names() -> None:
         "observation/images/left_wrist",
         "observation/images/side",
     ]
-    other = Look(replace(ARM, cameras={"top": CameraSpec(), "side": CameraSpec()}), Requires(), False, "")
-    assert other.camera_of("observation/wrist_image") == "side", "the second one, where none is called wrist"
+    other = ObservationSpec(
+        replace(ARM, cameras={"top": CameraSpec(), "side": CameraSpec()}), Requires(), False, ""
+    )
+    assert other.camera_of("observation/wrist_image") == "side", "the second camera, if none is called wrist"
 
 
-def test_resets() -> None:
+def test_reset_messages_with_seed_and_options() -> None:
     assert read_reset(GOOD) is None
     assert read_reset({"reset": True}) == Reset()
     options = {"block": "zed", "level": 2}
@@ -148,7 +150,7 @@ def test_resets() -> None:
             read_reset({"reset": True, "options": odd})
 
 
-def test_how_much_was_carried_out() -> None:
+def test_the_number_of_executed_actions_is_read_and_capped() -> None:
     assert read_executed({}, 8) is None
     assert read_executed({"executed": 3}, 8) == 3
     assert read_executed({"executed": 100}, 8) == 8
@@ -156,7 +158,7 @@ def test_how_much_was_carried_out() -> None:
         read_executed({"executed": 1.5}, 8)
 
 
-def test_how_much_was_missed() -> None:
+def test_the_number_of_missed_periods_is_read_and_checked() -> None:
     assert read_missed({}) == 0
     assert read_missed({"missed": 3}) == 3
     for wrong in (-1, 1.5, "3", True, 10**9):

@@ -1,4 +1,4 @@
-"""A robot stack that speaks to openpi connects unchanged: PyPI's own client, in its own environment."""
+"""PyPI's `openpi-client`, in its own environment, works with the policy server unchanged."""
 
 import json
 import sys
@@ -40,9 +40,7 @@ print(json.dumps(told))
 """
 
 
-def test_the_client_from_pypi_connects_infers_and_hears_of_errors(
-    tmp_path: Path, demos: list[Episode]
-) -> None:
+def test_openpi_client_connects_infers_and_receives_errors(tmp_path: Path, demos: list[Episode]) -> None:
     Pool.create(tmp_path / "pool").add(demos)
     env = board(seed=511)
     moments = [env.observe(96)]
@@ -73,7 +71,7 @@ def test_the_client_from_pypi_connects_infers_and_hears_of_errors(
     assert "401" in refused.stderr
 
 
-def test_it_is_turned_away_in_words_when_the_server_is_full(tmp_path: Path) -> None:
+def test_openpi_client_gets_503_when_the_server_is_full(tmp_path: Path) -> None:
     from recap.serving.spec import Limits
 
     code = """

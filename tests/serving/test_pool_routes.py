@@ -1,4 +1,4 @@
-"""The pool over HTTP: look, add, remove, tag, roll back; what changes is used at the next step."""
+"""The pool over HTTP: list, add, remove, tag, roll back; changes are used from the next step on."""
 
 import gzip
 import io
@@ -41,7 +41,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 def as_message(episode: Episode, **changes: Any) -> bytes:
-    """One episode as a client would send it."""
+    """One episode as a client sends it."""
     message: dict[str, Any] = {
         "id": episode.id,
         "task": episode.task,
@@ -78,7 +78,7 @@ def path_of(episode_id: str) -> str:
     return f"/api/pool/{quote(episode_id, safe='')}"
 
 
-def test_list_newest_first_by_filter_and_page(server: Served) -> None:
+def test_episodes_are_listed_newest_first_with_filters_and_pages(server: Served) -> None:
     status, found = server.json("/api/pool")
     assert status == 200
     assert (found["version"], found["total"], found["writable"]) == (2, 3, True)
@@ -113,7 +113,7 @@ def test_list_newest_first_by_filter_and_page(server: Served) -> None:
         assert "\n" not in answer["error"]
 
 
-def test_one_episode_with_film_still_and_trajectory(server: Served) -> None:
+def test_an_episode_has_a_video_a_thumbnail_and_a_trajectory(server: Served) -> None:
     path = path_of("demo/1")
     assert server.json(path)[1]["cameras"] == ["top"]
     status, film = server.http(f"{path}/video")
@@ -137,7 +137,7 @@ def test_one_episode_with_film_still_and_trajectory(server: Served) -> None:
     assert server.json("/api/nothing")[0] == 404
 
 
-def test_an_episode_of_ones_own_is_used_at_the_next_step(server: Served) -> None:
+def test_an_uploaded_episode_is_used_from_the_next_step_on(server: Served) -> None:
     message = message_of(observation_of(DEMOS[5], 4))
     with PolicyClient(server.ws) as client:
         before = client.infer(message)
@@ -157,7 +157,7 @@ def test_an_episode_of_ones_own_is_used_at_the_next_step(server: Served) -> None
     assert kept.timestamps[1] == pytest.approx(0.1)
 
 
-def test_a_lerobot_zip_is_used_at_the_next_step(server: Served, tmp_path: Path) -> None:
+def test_an_uploaded_lerobot_zip_is_used_from_the_next_step_on(server: Served, tmp_path: Path) -> None:
     folder = dataset(tmp_path, DEMOS[3], DEMOS[4])
     status, body = server.http("/api/pool", zipped(folder, "my-data/"), ZIP)
     assert status == 201, body
@@ -173,7 +173,7 @@ def test_a_lerobot_zip_is_used_at_the_next_step(server: Served, tmp_path: Path) 
     assert server.json("/api/pool")[1]["total"] == 5
 
 
-def test_versions_tags_differences_and_rolling_back(server: Served) -> None:
+def test_versions_tags_diff_and_rollback(server: Served) -> None:
     assert server.json("/api/pool/tags", {"name": "before"})[1] == {"version": 2}
     server.json(path_of("demo/0"), method="DELETE")
     versions = server.json("/api/pool/versions")[1]
@@ -192,7 +192,7 @@ def test_versions_tags_differences_and_rolling_back(server: Served) -> None:
     assert server.json("/api/pool/rollback", {"version": "before", "expect": 2})[0] == 409
     assert server.json("/api/pool/rollback", {"version": "before"}) == (200, {"version": 4, "was": 3})
     assert server.json("/api/pool")[1]["total"] == 3
-    assert server.json("/api/pool/tags", {"name": "before"})[0] == 400, "a name moves only when told to"
+    assert server.json("/api/pool/tags", {"name": "before"})[0] == 400, "a tag moves only with move"
     assert server.json("/api/pool/tags", {"name": "before", "move": True})[1] == {"version": 4}
 
 
@@ -210,14 +210,14 @@ def test_versions_tags_differences_and_rolling_back(server: Served) -> None:
         ("diff", None),
     ],
 )
-def test_a_body_that_makes_no_sense_is_one_line(server: Served, path: str, body: object) -> None:
+def test_a_wrong_body_is_a_one_line_error(server: Served, path: str, body: object) -> None:
     status, answer = server.json(f"/api/pool/{path}", body)
     assert status == 400
     assert "\n" not in answer["error"]
     assert server.service.store.version == 2
 
 
-def test_a_full_disk_is_one_line_and_stops_no_robot(
+def test_a_full_disk_is_a_one_line_error_and_robots_are_still_served(
     server: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -236,7 +236,7 @@ def test_a_full_disk_is_one_line_and_stops_no_robot(
     assert server.http("/api/pool", body, {"Content-Type": "application/msgpack"})[0] == 201
 
 
-def test_names_are_data(server: Served) -> None:
+def test_episode_ids_may_be_any_text(server: Served) -> None:
     hostile = [
         "../../etc/passwd",
         "<img src=x onerror=alert(1)>",
@@ -252,7 +252,7 @@ def test_names_are_data(server: Served) -> None:
     listed = [row["id"] for row in server.json("/api/pool")[1]["episodes"]]
     assert listed[: len(hostile)] == hostile[::-1]
     for name in hostile:
-        if name != "..":  # which every client takes out of a path before it is sent
+        if name != "..":  # clients remove it from the path before they send it
             assert server.json(path_of(name))[1]["id"] == name
             assert server.json(path_of(name), method="DELETE")[0] == 200
 
@@ -289,9 +289,7 @@ def random_and_drawn(name: str) -> Episode:
         ({"more": 1}, "unknown key 'more'"),
     ],
 )
-def test_an_episode_that_cannot_be_used_is_refused(
-    server: Served, changes: dict[str, Any], words: str
-) -> None:
+def test_an_unusable_episode_is_refused(server: Served, changes: dict[str, Any], words: str) -> None:
     status, body = server.http("/api/pool", as_message(DEMOS[5], **changes), WIRE)
     assert status == 400, body
     error = json.loads(body)["error"]
@@ -319,7 +317,7 @@ def many(n: int) -> bytes:
 
 
 def lying() -> bytes:
-    """A member that says it has 10 bytes and has a megabyte."""
+    """A zip member that declares 10 bytes and holds a megabyte."""
     data = bytearray(member("meta/info.json", bytes(2**20)))
     size = struct.pack("<I", 2**20)
     at = data.find(size)
@@ -348,7 +346,7 @@ BAD_ZIPS = {
 
 
 @pytest.mark.parametrize("what", BAD_ZIPS)
-def test_a_zip_that_is_not_what_it_should_be_is_refused(server: Served, what: str, tmp_path: Path) -> None:
+def test_a_damaged_or_malicious_zip_is_refused(server: Served, what: str, tmp_path: Path) -> None:
     status, body = server.http("/api/pool", BAD_ZIPS[what], ZIP)
     assert status == 400, body
     error = json.loads(body)["error"]
@@ -359,7 +357,7 @@ def test_a_zip_that_is_not_what_it_should_be_is_refused(server: Served, what: st
     assert server.service.store.version == 2
 
 
-def test_an_upload_has_its_size_its_kind_and_its_time(server: Served) -> None:
+def test_uploads_have_a_size_limit_known_types_and_a_timeout(server: Served) -> None:
     assert server.http("/api/pool", b"{}", {"Content-Type": "application/json"})[0] == 400
     assert server.http("/api/pool", bytes(2**20 + 1), ZIP)[0] == 413
     packed = gzip.compress(bytes(2**24))
@@ -374,7 +372,7 @@ def test_an_upload_has_its_size_its_kind_and_its_time(server: Served) -> None:
         assert b"408" in stalled.recv(4096)
 
 
-def test_a_snapshot_is_only_looked_at() -> None:
+def test_a_snapshot_can_be_read_but_not_changed() -> None:
     service = replay_service(DEMOS[:2])
     with served(service) as server:
         assert server.json("/api/pool")[1]["writable"] is False

@@ -1,4 +1,4 @@
-"""Two servers on one pool behind a balancer, as `examples/fleet` configures it: robots lose nothing."""
+"""Two servers on one pool behind the load balancers of `examples/fleet`: no robot loses a reply."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def replica(place: Path, port: int) -> list[str]:
 
 
 def ask(client: PolicyClient, number: int) -> dict[str, Any]:
-    """A reply to a robot's own moment, and to no other's."""
+    """Asks for an action and checks that the reply is for this robot's observation."""
     reply = client.infer(message_of(observation_of(EPISODES[number], 5)))
     assert reply["retrieval"]["episode_id"] == f"demo/{number}"
     assert not reply["held"]
@@ -88,7 +88,7 @@ def ask(client: PolicyClient, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", BALANCERS)
-def test_robots_go_on_when_a_server_dies_and_when_one_is_stopped(name: str, tmp_path: Path) -> None:
+def test_robots_continue_when_a_server_is_killed_or_stopped(name: str, tmp_path: Path) -> None:
     if shutil.which(name) is None and name not in os.environ.get("RECAP_NEEDS", ""):
         pytest.skip(f"{name} is not installed: make system")
     place, log = tmp_path / "pool", tmp_path / "log"
@@ -129,14 +129,14 @@ def test_robots_go_on_when_a_server_dies_and_when_one_is_stopped(name: str, tmp_
         robots = [threads.submit(drive, number) for number in range(N_ROBOTS)]
         all_go_on()
 
-        # An append through one server is used by the other at once.
+        # An upload to one server is used by the other at once.
         with PolicyClient(f"127.0.0.1:{ports[0]}") as first, PolicyClient(f"127.0.0.1:{ports[1]}") as second:
             version = first.upload(episode_message("new"))
             assert ask(second, 3)["pool_version"] == version
 
         one.kill()
         all_go_on()
-        assert max(n_connects) == 2, "who was on the server that died has connected anew"
+        assert max(n_connects) == 2, "the robots of the killed server have reconnected"
         one = held.enter_context(running(replica(place, ports[0]), log))
         until(lambda: is_ready(ports[0]))
         two.send_signal(signal.SIGTERM)

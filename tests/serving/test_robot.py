@@ -1,4 +1,4 @@
-"""The control loop: its rate is kept, its limits hold, and whatever happens it ends at rest."""
+"""The robot loop: it keeps its rate, limits every target, and always ends at rest."""
 
 import itertools
 import re
@@ -41,7 +41,7 @@ SAID: dict[str, Any] = {
 
 
 class Recorder:
-    """A robot that goes where it is told, and remembers."""
+    """A robot that reaches every target at once and records them."""
 
     def __init__(self, fails_at: int = -1, error: BaseException | None = None) -> None:
         self.acted: list[F64] = []
@@ -62,7 +62,7 @@ class Recorder:
 
 
 class Scripted:
-    """A policy whose replies are a function of what it is sent."""
+    """A policy that computes its reply from the message by a function."""
 
     def __init__(self, reply: Callable[[Mapping[str, Any]], Any], **said: Any) -> None:
         self.metadata: dict[str, Any] = {**SAID, **said}
@@ -78,7 +78,7 @@ class Scripted:
 
 
 def onward(message: Mapping[str, Any]) -> F64:
-    """A walk to the right."""
+    """A chunk that moves to the right."""
     return np.asarray(message["observation/state"]) + np.arange(1, 9)[:, None] * [1.0, 0.0]
 
 
@@ -94,17 +94,17 @@ def free_port() -> int:
         return int(peer.getsockname()[1])
 
 
-def test_every_period_acts_once_and_the_end_is_rest() -> None:
+def test_every_period_sends_one_target_and_the_last_is_repeated_at_the_end() -> None:
     loop, robot = driven(Scripted(onward))
     assert loop.report.reason == "steps"
     assert (loop.report.periods, len(loop.targets)) == (30, 30)
     assert len(robot.acted) == 31
     assert np.array_equal(robot.acted[-1], robot.acted[-2])
     assert robot.closed == 1
-    assert loop.report.seconds > 29 / 50 * 0.9, "no faster than the rate"
+    assert loop.report.seconds > 29 / 50 * 0.9, "not faster than the control rate"
 
 
-def test_the_server_is_told_what_was_carried_out_and_what_was_missed() -> None:
+def test_messages_report_executed_actions_and_missed_periods() -> None:
     policy = Scripted(onward)
     loop, _ = driven(policy)
     assert policy.sent[0]["executed"] == policy.sent[0]["missed"] == 0
@@ -113,7 +113,7 @@ def test_the_server_is_told_what_was_carried_out_and_what_was_missed() -> None:
     assert sum(m["missed"] for m in policy.sent) <= loop.report.misses
 
 
-def test_a_reply_within_half_a_chunk_is_bridged_and_one_beyond_it_is_not() -> None:
+def test_short_delays_cause_few_misses_and_long_delays_many() -> None:
     def share(delay_s: float) -> float:
         loop, _ = driven(Scripted(onward), rate_hz=40, delay_s=delay_s)
         return loop.report.misses / loop.report.periods
@@ -130,7 +130,7 @@ def test_a_missed_period_holds_the_last_target() -> None:
 
 
 @pytest.mark.parametrize(("rate_hz", "speed", "max_step"), [(50.0, 1.0, 60.0), (100.0, 0.5, 15.0)])
-def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
+def test_targets_stay_within_the_box_and_the_speed_whatever_the_server_sends(
     rate_hz: float, speed: float, max_step: float
 ) -> None:
     wild = np.array([[9e9, -9e9], [300.0, 300.0]] * 4)
@@ -145,7 +145,7 @@ def test_no_target_leaves_the_box_or_the_speed_whatever_the_server_says(
 
 
 class Slow(Recorder):
-    """A robot that comes a third of the way in a period."""
+    """A robot that covers a third of the distance to its target in a period."""
 
     at = np.array([256.0, 256.0])
 
@@ -158,14 +158,14 @@ class Slow(Recorder):
 
 
 def strides(message: Mapping[str, Any]) -> F64:
-    """A walk to the right in steps that a slow robot does not make in a period."""
+    """A chunk that moves to the right in steps too large for a slow robot."""
     return np.asarray(message["observation/state"]) + np.arange(1, 9)[:, None] * [12.0, 0.0]
 
 
 GATE = {"on": True, "patience": 6, "parts": [["position", 0, 2, 5.0]]}
 
 
-def test_a_gated_robot_has_come_to_an_action_before_the_next_is_sent() -> None:
+def test_with_the_gate_the_next_action_is_sent_only_after_the_last_was_reached() -> None:
     policy = Scripted(strides, gate=GATE)
     loop, robot = driven(policy, Slow(), n_blend=0)
     path, at = np.array(robot.acted[:-1]), np.array([256.0, 256.0])
@@ -180,20 +180,20 @@ def test_a_gated_robot_has_come_to_an_action_before_the_next_is_sent() -> None:
     assert off.report.gated == 0
 
 
-def test_a_gated_robot_that_follows_perfectly_is_driven_as_without() -> None:
+def test_the_gate_does_not_delay_a_robot_that_follows_exactly() -> None:
     loop, robot = driven(Scripted(onward, gate=GATE), n_blend=0)
     assert loop.report.gated == 0
     with pytest.raises(InputError, match="leave --gate out"):
         RobotLoop(robot, Scripted(onward), LoopSpec(gate=True))
 
 
-def test_an_action_beyond_the_largest_step_is_sent_until_it_is_reached() -> None:
+def test_with_the_gate_an_action_beyond_the_largest_step_is_repeated_until_reached() -> None:
     loop, robot = driven(Scripted(lambda _: np.full((8, 2), 400.0), gate=GATE), steps=8)
     assert np.linalg.norm(robot.acted[-1] - 400.0) < 1e-6
-    assert loop.report.gated == 3, "204 px by 60 a period"
+    assert loop.report.gated == 3, "204 px at 60 px a period"
 
 
-def test_limits_of_ones_own_only_tighten() -> None:
+def test_local_limits_only_tighten_the_servers() -> None:
     loose = RobotLoop(Recorder(), Scripted(onward), LoopSpec(limits={"position": (-900.0, 900.0)})).limits
     assert (loose.low.tolist(), loose.high.tolist(), loose.steps) == ([0, 0], [512, 512], ((0, 2, 60.0),))
     tight = RobotLoop(
@@ -207,14 +207,14 @@ def test_limits_of_ones_own_only_tighten() -> None:
 @pytest.mark.parametrize(
     "actions", [np.full((8, 2), np.nan), np.zeros((8, 3)), np.zeros(2), np.zeros((0, 2)), [["a", "b"]], None]
 )
-def test_a_reply_that_is_no_chunk_moves_nothing(actions: Any) -> None:
+def test_a_malformed_chunk_does_not_move_the_robot(actions: Any) -> None:
     loop, robot = driven(Scripted(lambda _: {"actions": actions}))
     assert "nothing is done" in loop.report.reason
     assert loop.report.failed
-    assert [a.tolist() for a in robot.acted] == [[256.0, 256.0]], "only told to stay"
+    assert [a.tolist() for a in robot.acted] == [[256.0, 256.0]], "only a target to stay in place"
 
 
-def test_a_policy_that_is_unsure_stays_where_the_robot_is_by_now() -> None:
+def test_a_held_reply_keeps_the_robot_at_its_current_position() -> None:
     def unsure_later(message: Mapping[str, Any]) -> Any:
         if message["observation/state"][0] == 256.0:
             return onward(message)
@@ -223,41 +223,41 @@ def test_a_policy_that_is_unsure_stays_where_the_robot_is_by_now() -> None:
     loop, robot = driven(Scripted(unsure_later), delay_s=0.05)
     path = np.array(robot.acted)[:, 0]
     assert loop.report.held >= 1
-    assert (np.diff(path) >= 0).all(), "it never goes back to where it was when it asked"
+    assert (np.diff(path) >= 0).all(), "it never returns to where it was when it asked"
 
 
-def test_what_the_robot_raises_comes_out_after_it_holds_and_is_closed() -> None:
+def test_an_exception_of_the_robot_is_raised_after_hold_and_close() -> None:
     for error in (RuntimeError("motor"), KeyboardInterrupt()):
         robot = Recorder(fails_at=5, error=error)
         loop = RobotLoop(robot, Scripted(onward), LoopSpec(steps=30))
         with pytest.raises(type(error)):
             loop.run()
-        assert np.array_equal(robot.acted[-1], robot.acted[3]), "the last target it took"
+        assert np.array_equal(robot.acted[-1], robot.acted[3]), "the last accepted target"
         assert (len(robot.acted), robot.closed) == (6, 1)
 
 
-def test_it_can_be_stopped_from_another_thread() -> None:
+def test_the_loop_can_be_stopped_from_another_thread() -> None:
     loop = RobotLoop(Recorder(), Scripted(onward), LoopSpec())
     threading.Timer(0.2, loop.stop).start()
     assert loop.run().reason == "stopped"
     assert not loop.report.failed
 
 
-def test_a_server_that_goes_while_it_drives_is_waited_for_then_given_up() -> None:
+def test_a_lost_server_is_retried_until_the_patience_ends() -> None:
     gone = UnreachableError("policy server is gone")
     policy = Scripted(lambda m: onward(m) if m["observation/state"][0] < 265 else gone)
     loop, robot = driven(policy, steps=500, patience_s=0.5)
     assert loop.report.reason == "policy server is gone"
     assert loop.report.failures > 2
     assert loop.report.misses > 5
-    assert np.array_equal(robot.acted[-1], robot.acted[-5]), "it holds to the end"
+    assert np.array_equal(robot.acted[-1], robot.acted[-5]), "it holds until the end"
     refused = ServerError("policy server refuses")
     loop, _ = driven(Scripted(lambda _: refused), patience_s=60)
-    assert loop.report.reason == "policy server refuses", "which no patience mends"
-    assert loop.report.seconds < 50
+    assert loop.report.reason == "policy server refuses", "a refusal is not retried"
+    assert loop.report.failures == 0, "lost replies, after which it would ask again"
 
 
-def test_a_server_that_restarts_is_used_again_and_the_robot_holds_meanwhile(demos: list[Episode]) -> None:
+def test_the_loop_holds_while_the_server_restarts_and_then_continues(demos: list[Episode]) -> None:
     port = free_port()
     service = replay_service(demos, port=port)
     server = Served(service, build_app(service))
@@ -286,7 +286,7 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_simulated_robot_is_driven_through_a_real_server_and_its_misses_are_in_the_metrics(
+def test_a_simulated_robot_is_driven_through_a_server_that_counts_its_misses(
     demos: list[Episode],
 ) -> None:
     with served(replay_service(demos)) as server, PolicyClient(server.ws, retries=0) as client:
@@ -302,8 +302,8 @@ def test_a_simulated_robot_is_driven_through_a_real_server_and_its_misses_are_in
     assert np.isfinite([loop.report.jerk, loop.report.acceleration, loop.report.latency_p99_ms]).all()
 
 
-def test_actions_that_are_changes_hold_as_zeros() -> None:
-    """On a miss, when the policy is unsure and at the end nothing goes on by the last change."""
+def test_with_delta_actions_the_loop_holds_with_zeros() -> None:
+    """On a miss, on a held reply and at the end the last delta is not repeated."""
     delta = replace(PUSHT, action_mode="delta", max_step={"position": 3.0})
     said = {"robot": configs.plain(delta), "action_mode": "delta", "max_steps": [[0, 2, 3.0]]}
     said |= {"action_low": [-10.0, -10.0], "action_high": [10.0, 10.0]}
@@ -311,9 +311,9 @@ def test_actions_that_are_changes_hold_as_zeros() -> None:
     loop, robot = driven(Scripted(lambda _: chunk, **said), delay_s=0.4)
     acted = np.array(robot.acted)
     assert loop.report.misses > 5
-    assert (np.abs(acted).max(axis=0) == [3.0, 0.0]).all(), "within the speed"
+    assert (np.abs(acted).max(axis=0) == [3.0, 0.0]).all(), "within the speed limit"
     assert (acted == 0).all(axis=1).sum() >= loop.report.misses + 1
-    assert not acted[-1].any(), "the end is rest"
+    assert not acted[-1].any(), "at rest at the end"
     replies = iter([{"actions": chunk, "held": False}])
     unsure = {"actions": np.zeros((8, 2)), "held": True}
     loop, robot = driven(Scripted(lambda _: next(replies, unsure), **said))
@@ -321,7 +321,7 @@ def test_actions_that_are_changes_hold_as_zeros() -> None:
     assert not np.array(robot.acted)[-10:].any()
 
 
-def test_what_a_robot_observes_goes_over_the_wire_whole() -> None:
+def test_an_observation_is_converted_to_a_message_completely() -> None:
     seen = PushTRobot(96).env.observe(96)
     message = as_message(seen)
     assert set(message) == {
@@ -332,7 +332,7 @@ def test_what_a_robot_observes_goes_over_the_wire_whole() -> None:
         "observation/time_s",
         "prompt",
     }
-    assert "observation/goal" not in as_message(PushTRobot(96).observe()), "a camera gives no poses away"
+    assert "observation/goal" not in as_message(PushTRobot(96).observe()), "without poses no goal is sent"
 
 
 @pytest.mark.parametrize(
@@ -343,23 +343,23 @@ def test_what_a_robot_observes_goes_over_the_wire_whole() -> None:
         ("builtins:dict", "without observe and act"),
     ],
 )
-def test_an_unknown_robot_is_named(name: str, words: str) -> None:
+def test_an_unknown_or_unusable_robot_is_an_error(name: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         make_robot(name, {}, {})
 
 
-def test_options_of_a_robot_are_keywords_of_its_factory() -> None:
+def test_robot_options_are_keyword_arguments_of_its_factory() -> None:
     with pytest.raises(InputError, match=r"robot 'pusht-sim' has other options than given: .*colour"):
         make_robot("pusht-sim", {}, {"colour": "red"})
     robot = make_robot("pusht-sim", {"option_names": []}, {"block": "zed"})
     assert isinstance(robot, PushTRobot)
-    assert robot.options == {}, "the server knows of no block"
+    assert robot.options == {}, "the server has no option block"
     known = make_robot("pusht-sim", {"option_names": ["block", "pusher"]}, {"block": "zed"})
     assert isinstance(known, PushTRobot)
     assert known.options == {"block": "zed"}
 
 
-def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() -> None:
+def test_a_state_of_another_width_than_the_actions_is_refused_before_moving() -> None:
     robot = Recorder()
     robot.observe = lambda: {"observation/state": np.zeros(7)}  # type: ignore[method-assign]
     with pytest.raises(InputError, match="give 2 finite numbers"):
@@ -368,7 +368,7 @@ def test_a_robot_in_another_space_than_the_actions_is_refused_before_it_moves() 
     assert robot.closed == 1
 
 
-def test_an_observation_without_a_state_is_refused_by_what_it_has() -> None:
+def test_an_observation_without_a_state_is_refused_with_its_keys() -> None:
     robot = Recorder()
     robot.observe = lambda: {"observation.state": np.zeros(2)}  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"no 'observation/state', only 'observation\.state': give 2"):
@@ -376,7 +376,7 @@ def test_an_observation_without_a_state_is_refused_by_what_it_has() -> None:
     assert robot.acted == []
 
 
-def test_a_server_that_does_not_say_enough_is_refused() -> None:
+def test_incomplete_or_invalid_server_metadata_is_refused() -> None:
     policy = Scripted(onward)
     del policy.metadata["max_steps"]
     for odd in (policy, Scripted(onward, control_hz=0.0), Scripted(onward, action_horizon=0)):
@@ -387,12 +387,12 @@ def test_a_server_that_does_not_say_enough_is_refused() -> None:
 @pytest.mark.parametrize(
     "spec", [{"rate_hz": 0.0}, {"rate_hz": float("nan")}, {"delay_s": -1.0}, {"steps": 0}, {"speed": 1.5}]
 )
-def test_a_spec_that_makes_no_sense_is_refused(spec: dict[str, Any]) -> None:
+def test_an_invalid_loop_spec_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="give"):
         LoopSpec(**spec)
 
 
-def test_a_robots_computer_needs_neither_torch_nor_aiohttp() -> None:
+def test_the_robot_loop_imports_neither_torch_nor_aiohttp() -> None:
     code = (
         "import sys; import recap_client.robot_loop, recap.cli.run; "
         "sys.exit(any(m in sys.modules for m in ('torch', 'aiohttp', 'pyarrow', 'numba')))"
@@ -401,7 +401,7 @@ def test_a_robots_computer_needs_neither_torch_nor_aiohttp() -> None:
 
 
 class LeRobotShaped:
-    """As LeRobot's `Robot`: flat dictionaries of floats and pictures, in and out."""
+    """The interface of LeRobot's `Robot`: flat dictionaries of floats and images."""
 
     def __init__(self) -> None:
         self.board = PushTRobot(96, angle=30.0)
@@ -428,7 +428,7 @@ class LeRobotShaped:
         return action
 
 
-def test_a_robot_of_lerobots_shape_is_driven_by_what_the_server_describes(demos: list[Episode]) -> None:
+def test_a_lerobot_robot_is_driven_by_the_servers_description(demos: list[Episode]) -> None:
     arm = LeRobotShaped()
     arm.connect()
     before = arm.get_observation()
@@ -437,6 +437,6 @@ def test_a_robot_of_lerobots_shape_is_driven_by_what_the_server_describes(demos:
         assert isinstance(robot, Robot)
         loop, _ = driven(client, robot, steps=20, rate_hz=20)
     assert loop.report.reason == "steps"
-    assert not arm.is_connected, "it is closed at the end"
+    assert not arm.is_connected, "it is disconnected at the end"
     arm.connect()
     assert arm.get_observation()["x.pos"] != before["x.pos"]

@@ -1,4 +1,4 @@
-"""`recap run` as it is typed: a robot in a process of its own, driven through a real server."""
+"""The command `recap run` in a subprocess, driving robots through a real server."""
 
 import json
 import os
@@ -21,7 +21,7 @@ TOKEN = "a-long-secret"
 
 @pytest.fixture(scope="module")
 def server(demos: list[Episode]) -> Iterator[Served]:
-    """Replay over a few demonstrations, behind a token."""
+    """A replay server with a token over a few demonstrations."""
     service = replay_service(demos, token=TOKEN)
     with served(service) as server:
         yield server
@@ -31,7 +31,7 @@ def command(server: Served, *options: str) -> list[str]:
     return [sys.executable, "-m", "recap", "run", "--url", server.ws, "--token", TOKEN, *options]
 
 
-def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, tmp_path: Path) -> None:
+def test_run_drives_a_simulated_robot_and_writes_report_and_video(server: Served, tmp_path: Path) -> None:
     files = {"--report": tmp_path / "out" / "run.json", "--video": tmp_path / "out" / "run.mp4"}
     options = [text for name, file in files.items() for text in (name, str(file))]
     options += [
@@ -64,7 +64,7 @@ def test_a_simulated_robot_is_driven_and_everything_is_written(server: Served, t
     assert video_length(files["--video"], 20) == 30
 
 
-def test_a_run_may_be_gated_although_the_server_is_not(server: Served, tmp_path: Path) -> None:
+def test_run_can_turn_on_the_gate_without_the_servers_gate(server: Served, tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     options = [
         "--robot",
@@ -83,11 +83,11 @@ def test_a_run_may_be_gated_although_the_server_is_not(server: Served, tmp_path:
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     gated = json.loads(file.read_text("utf-8"))["gated"]
-    assert gated > 5, "a pusher lags behind its target"
+    assert gated > 5, "the pusher lags behind its target"
     assert f"Gate: {gated} periods" in ran.stdout
 
 
-def test_ctrl_c_holds_and_ends_with_a_summary(server: Served) -> None:
+def test_ctrl_c_ends_the_run_with_a_summary(server: Served) -> None:
     with subprocess.Popen(
         command(server, "--robot", "pusht-sim", "--robot.angle", "30"),
         stdout=subprocess.PIPE,
@@ -127,7 +127,7 @@ def connect(metadata):
 """
 
 
-def test_a_robot_of_ones_own_is_found_by_name(server: Served, tmp_path: Path) -> None:
+def test_a_custom_robot_is_found_by_module_and_function(server: Served, tmp_path: Path) -> None:
     (tmp_path / "arm.py").write_text(ARM, "utf-8")
     options = ["--robot", "arm:connect", "--steps", "5", "--rate", "50"]
     ran = subprocess.run(
@@ -139,7 +139,7 @@ def test_a_robot_of_ones_own_is_found_by_name(server: Served, tmp_path: Path) ->
     ran = subprocess.run(
         command(server, *options), capture_output=True, text=True, env=ENV, cwd=tmp_path, timeout=300
     )
-    assert (ran.returncode, ran.stdout) == (2, "closed\n"), "it has no picture to give"
+    assert (ran.returncode, ran.stdout) == (2, "closed\n"), "this robot has no image for a video"
     assert "--video" in ran.stderr
 
 
@@ -153,7 +153,7 @@ def test_a_robot_of_ones_own_is_found_by_name(server: Served, tmp_path: Path) ->
         (["--robot", "pusht-sim", "--gate", "yes"], "choose one of on, off"),
     ],
 )
-def test_a_mistake_is_one_line(server: Served, options: list[str], words: str) -> None:
+def test_a_wrong_option_is_a_one_line_error(server: Served, options: list[str], words: str) -> None:
     ran = subprocess.run(command(server, *options), capture_output=True, text=True, env=ENV, timeout=300)
     assert ran.returncode == 2
     assert ran.stderr.startswith("recap: ")

@@ -1,4 +1,4 @@
-"""What is served: an episode a connection, poses sent or seen, a pool that grows, and stillness in doubt."""
+"""The policy service: sessions, poses sent or estimated, a growing pool, and holding when unsure."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,13 @@ from episodes import beside_its_block, observation_of, random_episode
 from recap.assembly import AgentConfig, load_policy
 from recap.errors import InputError
 from recap.policies.canonical import canonical_image
+from recap.policies.checkpoint import save_pretrained
 from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
 from recap.serving.observations import Reset
 from recap.serving.service import Reply, Request, ServeSpec, Service, Session
 from recap.types import Observation
-from toy_policy import drawn, toy_policy
+from toy_policy import drawn, toy_config, toy_policy
 
 
 def ask(service: Service, session: Session, seen: Observation, executed: int | None = None) -> Reply:
@@ -26,7 +27,7 @@ def ask(service: Service, session: Session, seen: Observation, executed: int | N
     return answer
 
 
-def test_a_moment_of_a_demonstration_is_answered_with_its_actions() -> None:
+def test_an_observation_from_a_demonstration_returns_that_demonstrations_actions() -> None:
     service = replay_service()
     reply = ask(service, service.new_session(), observation_of(EPISODES[3], 5)).message
     assert reply["retrieval"] == {"episode_id": "demo/3", "t": 5, "distance": pytest.approx(0, abs=1e-3)}
@@ -38,7 +39,7 @@ def test_a_moment_of_a_demonstration_is_answered_with_its_actions() -> None:
     assert {"retrieval_ms", "policy_ms", "vision_ms", "batch_size"} <= set(reply["server_timing"])
 
 
-def test_poses_are_found_in_the_picture_where_they_are_not_sent() -> None:
+def test_missing_poses_are_estimated_from_the_image() -> None:
     service = replay_service()
     env = board(seed=511)
     told = ask(service, service.new_session(), env.observe(96)).message
@@ -49,7 +50,7 @@ def test_poses_are_found_in_the_picture_where_they_are_not_sent() -> None:
     assert ask(service, service.new_session(), goal_only).message["retrieval"] is not None
 
 
-def test_an_object_that_is_not_found_holds_still_with_confidence_0() -> None:
+def test_an_object_missing_from_the_image_holds_with_confidence_0() -> None:
     for reaction in ("hold", "ignore", "stop"):
         service = replay_service(agent={"reaction": reaction})
         session = service.new_session()
@@ -61,11 +62,11 @@ def test_an_object_that_is_not_found_holds_still_with_confidence_0() -> None:
         assert reply.message["confidence"] == 0
         assert reply.message["retrieval"] is None
         assert np.array_equal(reply.message["actions"], np.tile(lost.proprio, (8, 1)))
-        assert not ask(service, session, env.observe(96)).held, "it goes on when the block is there again"
-        assert ask(service, session, lost).message["confidence"] == 0, "and an old match is not told again"
+        assert not ask(service, session, env.observe(96)).held, "it continues when the block is visible again"
+        assert ask(service, session, lost).message["confidence"] == 0, "an old match is not reported again"
 
 
-def test_an_empty_pool_holds_still_and_a_demonstration_is_used_at_the_next_step() -> None:
+def test_an_empty_pool_holds_and_an_added_demonstration_is_used_at_the_next_step() -> None:
     pool = MemoryPool()
     service = Service(replay_spec(), pool)
     session = service.new_session()
@@ -78,21 +79,35 @@ def test_an_empty_pool_holds_still_and_a_demonstration_is_used_at_the_next_step(
     assert (second["retrieval"]["episode_id"], second["pool_version"]) == ("demo/0", 2)
 
 
-def test_a_writer_of_its_own_never_holds_up_the_policy(tmp_path: Path) -> None:
+def test_a_waiting_write_does_not_block_the_policy(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     pool.add(EPISODES[:2])
     service = Service.open(replay_spec(pool=str(tmp_path / "pool")))
     session = service.new_session()
     seen = observation_of(EPISODES[5], 4)
     assert ask(service, session, seen).message["retrieval"]["episode_id"] != "demo/5"
-    with service.store._lock:  # as if it were waiting for its turn to write
+    with service.store._lock:  # as if a write waited for its lock
         ask(service, session, seen)
     version = service.store.add(EPISODES[5:6])
     reply = ask(service, session, seen).message
     assert (reply["retrieval"]["episode_id"], reply["pool_version"]) == ("demo/5", version)
 
 
-def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None:
+@pytest.mark.parametrize(("ours", "residual", "warned"), [(2.0, True, 1), (2.0, False, 0), (0.5, True, 0)])
+def test_a_residual_policy_worse_than_replay_is_warned_about(
+    tmp_path: Path, ours: float, residual: bool, warned: int
+) -> None:
+    pool = Pool.create(tmp_path / "pool")
+    pool.add(EPISODES[:2])
+    facts = {"held_out_policy_error": ours, "held_out_replay_error": 1.0}
+    save_pretrained(toy_policy(toy_config(inputs="S")), tmp_path / "policy", facts)
+    agent = AgentConfig(str(tmp_path / "policy"), residual=residual)
+    said: list[str] = []
+    Service.open(ServeSpec(agent, pool=pool.uri), said.append)
+    assert sum("--no-residual" in line for line in said) == warned
+
+
+def test_sessions_are_independent_and_batching_does_not_change_actions() -> None:
     together, alone = replay_service(), replay_service()
     a, b, c = together.new_session(), together.new_session(), alone.new_session()
     for t in range(0, 12, 4):
@@ -104,7 +119,7 @@ def test_connections_do_not_see_each_other_and_a_batch_changes_nothing() -> None
 
 
 @pytest.mark.parametrize("subtrajectories", [False, True])
-def test_a_pool_that_grows_while_a_batch_is_served_costs_no_reply(subtrajectories: bool) -> None:
+def test_a_pool_that_grows_during_a_batch_loses_no_reply(subtrajectories: bool) -> None:
     service = replay_service(agent={"subtrajectories": subtrajectories})
     pool, retriever = service.pool, service.agent.retriever
     retrieve, n = retriever.retrieve, iter(range(100))
@@ -119,10 +134,10 @@ def test_a_pool_that_grows_while_a_batch_is_served_costs_no_reply(subtrajectorie
     replies = service.serve(requests)
     found = [reply.message["retrieval"]["episode_id"] for reply in replies if isinstance(reply, Reply)]
     assert found == ["demo/0", "demo/1", "demo/2"]
-    assert next(n) == 3, "each was served once, in one batch"
+    assert next(n) == 3, "each request was served once, in one batch"
 
 
-def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
+def test_a_bad_request_in_a_batch_does_not_affect_the_others() -> None:
     policy = toy_policy()
     service = Service(replay_spec(), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy)
     good = replace(observation_of(EPISODES[0], 2), images={"top": drawn(EPISODES[0]).images["top"][2]})
@@ -132,7 +147,7 @@ def test_one_that_is_wrong_does_not_spoil_the_others() -> None:
     assert "64×96 px" in str(answers[1])
 
 
-def test_a_larger_camera_is_seen_at_the_policys_size() -> None:
+def test_a_larger_camera_image_is_resized_to_the_policys_size() -> None:
     policy = toy_policy()
     env = board(seed=600)
     frame = np.array([200.0, 250.0, 0.6])
@@ -146,7 +161,7 @@ def test_a_larger_camera_is_seen_at_the_policys_size() -> None:
     assert reply["actions"].shape == (8, 2)
 
 
-def test_a_reset_begins_an_episode_with_its_seed() -> None:
+def test_a_reset_starts_an_episode_with_its_seed() -> None:
     policy = toy_policy()
     service = Service(replay_spec(), MemoryPool([drawn(e) for e in EPISODES[:4]]), policy)
     session = service.new_session()
@@ -154,7 +169,7 @@ def test_a_reset_begins_an_episode_with_its_seed() -> None:
     seen = replace(observation_of(EPISODES[0], 2), images={"top": image})
     actions = []
     for seed in (5, 6, 5):
-        session.fresh = Reset(seed)
+        session.pending = Reset(seed)
         actions.append(ask(service, session, seen).message["actions"])
     assert np.array_equal(actions[0], actions[2])
     assert not np.array_equal(actions[0], actions[1])
@@ -163,8 +178,8 @@ def test_a_reset_begins_an_episode_with_its_seed() -> None:
     assert service.agent.plan(session.slot) is None
 
 
-def test_the_symmetry_is_that_of_the_connections_block() -> None:
-    """A Z turned by half a turn is the same Z: asked for by name, its demonstration is found."""
+def test_retrieval_uses_the_symmetry_of_the_sessions_block() -> None:
+    """A Z rotated by half a turn looks the same: with option block=zed its demonstration is found."""
     demo = random_episode("zed", 1, symmetry=2)
     others = [random_episode(f"other-{i}", 50 + i, symmetry=2) for i in range(3)]
     service = replay_service([demo, *others])
@@ -173,13 +188,13 @@ def test_the_symmetry_is_that_of_the_connections_block() -> None:
     distances = {}
     for block in ("tee", "zed"):
         session = service.new_session()
-        session.fresh = Reset(options={"block": block})
+        session.pending = Reset(options={"block": block})
         distances[block] = ask(service, session, turned).message["retrieval"]["distance"]
     assert distances["zed"] < 1e-2
     assert distances["tee"] > 10
 
 
-def test_a_policy_knows_its_retrieval_and_its_embodiment() -> None:
+def test_the_policy_sets_retrieval_and_embodiment() -> None:
     pool = MemoryPool(EPISODES[:4])
     spec = ServeSpec(AgentConfig("pusht-small"), port=0)
     service = Service(spec, pool, load_policy(spec.agent))
@@ -192,7 +207,7 @@ def test_a_policy_knows_its_retrieval_and_its_embodiment() -> None:
     assert replay_service().metadata()["options"] == {}
 
 
-def test_contact_needs_the_robots_shape() -> None:
+def test_contact_retrieval_needs_the_tool_shape() -> None:
     demos = [beside_its_block(episode) for episode in EPISODES]
     with pytest.raises(InputError, match="shape of tool"):
         replay_service(demos, agent={"retrieval": "pusht-contact"})
@@ -205,7 +220,7 @@ def test_contact_needs_the_robots_shape() -> None:
     assert not np.array_equal(chunks["contact"], chunks["object"])
 
 
-def test_a_chunk_that_was_hardly_begun_is_hardly_avoided() -> None:
+def test_the_repeat_penalty_grows_with_the_executed_actions() -> None:
     service = replay_service()
     seen = observation_of(EPISODES[2], 5)
     far = {}
@@ -213,11 +228,11 @@ def test_a_chunk_that_was_hardly_begun_is_hardly_avoided() -> None:
         session = service.new_session()
         ask(service, session, seen)
         far[executed] = ask(service, session, seen, executed).message["retrieval"]["distance"]
-    assert far[1] < far[8], "the penalty follows what was carried out"
+    assert far[1] < far[8], "the penalty follows the number of executed actions"
     assert far[1] == pytest.approx(6.0 / 8, abs=0.05)
 
 
-def test_no_action_leaves_the_box_or_leaps() -> None:
+def test_actions_are_limited_to_the_largest_step() -> None:
     service = replay_service(max_step={"position": 3.0})
     assert service.metadata()["max_steps"] == [[0, 2, 3.0]]
     assert service.metadata()["action_high"] == [512.0, 512.0]
@@ -243,12 +258,12 @@ def test_no_action_leaves_the_box_or_leaps() -> None:
         ({"token": "short"}, "8 characters"),
     ],
 )
-def test_a_spec_that_cannot_be_served_is_refused(wrong: dict[str, Any], words: str) -> None:
+def test_an_invalid_serve_spec_is_refused(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         replay_spec(**wrong)
 
 
-def test_what_a_service_cannot_do_is_refused() -> None:
+def test_an_unknown_retrieval_or_step_limit_is_refused() -> None:
     with pytest.raises(InputError, match="unknown retrieval 'alined'"):
         replay_service(agent={"retrieval": "alined"})
     for step in ({"position": 0.0}, {"speed": 1.0}):
@@ -256,7 +271,7 @@ def test_what_a_service_cannot_do_is_refused() -> None:
             replay_service(max_step=step)
 
 
-def test_this_machine_alone_needs_no_token() -> None:
+def test_only_local_hosts_need_no_token() -> None:
     for host in ("127.0.0.1", "127.0.0.7", "::1", "localhost"):
         assert replay_spec(host=host).is_local
     assert not replay_spec(host="0.0.0.0", token="a-long-secret").is_local

@@ -9,7 +9,7 @@ from soak import Soak, run
 pytestmark = pytest.mark.long
 
 
-def test_nothing_is_lost_and_no_robot_fails_for_anothers_fault() -> None:
+def test_no_episode_is_lost_and_no_robot_fails_beside_attackers() -> None:
     if shutil.which("haproxy") is None and "haproxy" not in os.environ.get("RECAP_NEEDS", ""):
         pytest.skip("haproxy is not installed: make system")
     told = run(Soak(minutes=1 / 3, kill_writer_s=5.0, kill_server_s=4.0), lambda text: None)

@@ -1,4 +1,4 @@
-"""Two arms over the wire: the served policy drives another robot than the pool's, by the control loop."""
+"""A served two-arm policy drives another robot than the one in the pool, by the robot loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOOLS = [0, 1, 2, 10, 11, 12]
 
 @pytest.fixture(scope="module")
 def shown() -> list[Episode]:
-    """Two of the other robot."""
+    """Two demonstrations of the other robot."""
     return [demonstrate("lift_pot", "ur5e", seed, 0) for seed in (100_000, 100_001)]
 
 
@@ -38,7 +38,7 @@ def server(shown: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> It
         yield running
 
 
-def test_the_server_says_what_two_arms_are(server: Served) -> None:
+def test_the_metadata_describes_two_arms(server: Served) -> None:
     with PolicyClient(server.ws) as client:
         said = client.metadata
     assert (said["policy"], said["retrieval"], said["control_hz"]) == ("dualarm-small", "dualarm-parts", 20.0)
@@ -46,20 +46,20 @@ def test_the_server_says_what_two_arms_are(server: Served) -> None:
     assert (said["action_mode"], said["robot"]["goal"]) == ("absolute", None)
     assert (said["cameras_required"], said["objects_required"], said["poses_from_images"]) == ([], [], False)
     assert list(said["image_keys"]) == ["head", "left_wrist", "right_wrist"]
-    assert [said["action_low"][9], said["action_high"][9]] == [0.0, 1.0], "a gripper"
+    assert [said["action_low"][9], said["action_high"][9]] == [0.0, 1.0], "limits of the gripper"
     assert said["action_low"][0] == -np.inf
     assert said["max_steps"] == []
     assert [f["kind"] for f in said["robot"]["proprio"]] == ["position", "rotation6d", "gripper"] * 2
 
 
-def test_the_other_robots_arms_go_to_the_pot(server: Served) -> None:
+def test_the_arms_of_another_robot_move_to_the_pot(server: Served) -> None:
     with PolicyClient(server.ws, retries=0) as client:
         robot = make_robot("dualarm-sim", client.metadata, {"task": "lift_pot", "seed": 500})
         assert isinstance(robot, DualArmRobot)
         client.reset(seed=500, options=robot.options)
         begun = robot.observe()
 
-        def enough(so_far: LoopReport) -> None:  # a busy machine answers late, and the arms wait meanwhile
+        def enough(so_far: LoopReport) -> None:  # on a busy machine replies are late and the arms hold
             if so_far.periods - so_far.misses >= 60:
                 loop.stop()
 
@@ -76,7 +76,7 @@ def test_the_other_robots_arms_go_to_the_pot(server: Served) -> None:
     assert not begun.images
     pot = begun.objects["pot"][:3]
     away = [_from(each, pot) for each in (begun, ended)]
-    assert (away[1] < 0.6 * away[0]).all(), "both tools have come near"
+    assert (away[1] < 0.6 * away[0]).all(), "both tools are closer"
     metrics = server.http("/metrics")[1]
     assert b"recap_pool_unusable 0" in metrics
     assert b"recap_errors_total 0" in metrics
@@ -87,7 +87,7 @@ def _from(seen: Observation, place: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.norm(tools - place, axis=1))
 
 
-def test_a_demonstration_of_the_arms_own_is_used_at_the_next_step(
+def test_an_added_demonstration_of_the_same_robot_is_used_after_a_reset(
     server: Served, shown: list[Episode]
 ) -> None:
     own = demonstrate("lift_pot", "viperx", 501, 0)
@@ -106,7 +106,7 @@ def test_a_demonstration_of_the_arms_own_is_used_at_the_next_step(
     robot.close()
 
 
-def test_pictures_are_sent_where_a_server_requires_them() -> None:
+def test_the_simulated_robot_sends_the_cameras_that_the_server_requires() -> None:
     said = {"cameras_required": ["head", "left_wrist"], "camera_size": 48, "option_names": []}
     robot = DualArmRobot.for_server(said, task="click_bell", embodiment="ur5e", seed=3)
     assert isinstance(robot, Robot)
@@ -126,7 +126,7 @@ def test_pictures_are_sent_where_a_server_requires_them() -> None:
         DualArmRobot.for_server({"cameras_required": ["top"]})
 
 
-def test_a_pool_of_another_robot_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_pool_of_another_robot_is_refused(tmp_path: Path) -> None:
     from episodes import random_episode
 
     Pool.create(tmp_path / "pool").add([random_episode("flat", 1)])

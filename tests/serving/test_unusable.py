@@ -1,4 +1,4 @@
-"""A served pool that is fed demonstrations which lack something: nobody stops, and they are named."""
+"""Unusable demonstrations in a served pool: replies continue, and the pool lists them with reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from recap_client.wire import encode
 MESSAGE = message_of(observation_of(EPISODES[3], 5))
 GOOD = random_episode("good", 3)
 SPACE = np.tile(np.array([0.1, 0.2, 0.3, 1, 0, 0, 0], np.float32), (30, 1))
-# What is odd about a demonstration, and a word of why it cannot be used.
+# Demonstrations with a fault, and a part of the reason given.
 ODD: Mapping[str, tuple[Episode, str]] = {
     "no object": (replace(GOOD, objects={}), "no object 'block'"),
     "no goal": (replace(GOOD, goal=None), "no goal"),
@@ -49,7 +49,7 @@ ODD: Mapping[str, tuple[Episode, str]] = {
     "2-D pose": (replace(GOOD, objects={"block": SPACE[:, :2]}), "2-D"),
 }
 ODDITIES = {name: replace(episode, id=name) for name, (episode, _) in ODD.items()}
-# Sound to look at, and made to break what reads them.
+# Demonstrations of valid shape whose values could break the readers.
 TRAPS: Mapping[str, Episode] = {
     "an impossible symmetry": replace(GOOD, attributes={"symmetry": 0, "block": "tee"}),
     "a symmetry in words": replace(GOOD, attributes={"symmetry": "many", "block": "tee"}),
@@ -61,13 +61,13 @@ TRAPS: Mapping[str, Episode] = {
 
 
 def unusable(server: Served) -> tuple[int, dict[str, str]]:
-    """How many there are, by the metrics, and which, by the pool."""
+    """The number of unusable episodes by the metrics, and their reasons by the pool route."""
     found = re.findall(rb"^recap_pool_unusable (\d+)$", server.http("/metrics")[1], re.MULTILINE)
     return int(found[0]), server.json("/api/pool")[1]["unusable"]
 
 
 def as_message(episode: Episode) -> bytes:
-    """As a client uploads it."""
+    """The episode as a client uploads it."""
     message: dict[str, Any] = {
         "id": episode.id,
         "task": episode.task,
@@ -90,7 +90,9 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.mark.parametrize("subtrajectories", [False, True])
 @pytest.mark.parametrize("retrieval", ["object", "world", "world-oracle", "published", "contact"])
-def test_a_client_gets_its_replies_whatever_comes_in(retrieval: str, subtrajectories: bool) -> None:
+def test_a_client_gets_replies_while_unusable_episodes_are_added(
+    retrieval: str, subtrajectories: bool
+) -> None:
     demos = [beside_its_block(episode) for episode in EPISODES[:6]]
     pool = MemoryPool(demos)
     config = {"retrieval": f"pusht-{retrieval}", "subtrajectories": subtrajectories}
@@ -109,14 +111,14 @@ def test_a_client_gets_its_replies_whatever_comes_in(retrieval: str, subtrajecto
             assert (n, set(named)) == (len(wanted), wanted)
         client.reset(seed=1)
         after = client.infer(message)
-    # What does not read the goal's place takes a goal of any kind.
+    # A retrieval that does not read the goal's position accepts any goal.
     reads_goal = retrieval in ("object", "world", "contact")
     assert wanted >= (set(ODDITIES) if reads_goal else {"no object", "7-D pose", "2-D pose"})
-    assert np.array_equal(before["actions"], after["actions"]), "what cannot be used changes nothing"
+    assert np.array_equal(before["actions"], after["actions"]), "unusable episodes do not change the actions"
 
 
 @pytest.mark.parametrize("name", [name for name in ODD if name != "no object"])
-def test_what_is_uploaded_and_lacks_something_is_counted_and_named(server: Served, name: str) -> None:
+def test_an_unusable_upload_is_counted_and_listed_with_its_reason(server: Served, name: str) -> None:
     assert unusable(server) == (0, {})
     with PolicyClient(server.ws) as client:
         assert not client.infer(MESSAGE)["held"]
@@ -128,7 +130,7 @@ def test_what_is_uploaded_and_lacks_something_is_counted_and_named(server: Serve
         assert (n, set(named)) == (1, {name})
         assert ODD[name][1] in named[name]
         assert client.infer(MESSAGE)["retrieval"]["episode_id"] == "demo/3"
-        assert name not in server.json("/api/pool?version=2")[1]["unusable"], "which did not have it yet"
+        assert name not in server.json("/api/pool?version=2")[1]["unusable"], "version 2 did not have it yet"
         server.json(f"/api/pool/{name.replace(' ', '%20')}", method="DELETE")
         assert unusable(server) == (0, {})
 
@@ -141,7 +143,7 @@ def test_what_is_uploaded_and_lacks_something_is_counted_and_named(server: Serve
         ({"proprio": np.zeros((30, 3), np.float32)}, "proprioception of 3 numbers a step, not 2"),
     ],
 )
-def test_what_is_laid_out_otherwise_is_refused_before_it_is_written(
+def test_an_upload_of_another_layout_is_refused_before_it_is_written(
     server: Served, changes: dict[str, Any], words: str
 ) -> None:
     before = sorted(server.service.store.files.names(""))
@@ -152,7 +154,7 @@ def test_what_is_laid_out_otherwise_is_refused_before_it_is_written(
     assert sorted(server.service.store.files.names("")) == before
 
 
-def test_a_demonstration_without_its_blocks_name_is_used_where_shapes_do_not_matter() -> None:
+def test_a_demonstration_without_a_block_name_is_unusable_only_for_contact_retrieval() -> None:
     bare = replace(GOOD, id="bare", attributes={})
     plain = replay_service([*EPISODES[:6], bare])
     with served(plain) as server:
@@ -166,7 +168,7 @@ def test_a_demonstration_without_its_blocks_name_is_used_where_shapes_do_not_mat
         assert unusable(server)[1]["bare"].startswith("the shape of block '' is not known")
 
 
-def test_attributes_are_listed_within_bounds() -> None:
+def test_listed_attribute_names_and_values_are_limited() -> None:
     many = [
         replace(
             random_episode(f"e{i:03}", i, n=12), attributes={f"name{j:02}": f"v{i:03}" for j in range(40)}
@@ -191,7 +193,7 @@ def test_attributes_are_listed_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("retrieval", ["object", "contact"])
-def test_a_trap_that_is_in_the_pool_already_stops_nobody(retrieval: str) -> None:
+def test_extreme_values_in_the_pool_do_not_stop_replies(retrieval: str) -> None:
     demos = [beside_its_block(episode) for episode in EPISODES[:6]]
     pool = MemoryPool(demos)
     service = Service(replay_spec({"retrieval": f"pusht-{retrieval}"}, options={"pusher": "triangle"}), pool)
@@ -204,13 +206,15 @@ def test_a_trap_that_is_in_the_pool_already_stops_nobody(retrieval: str) -> None
 
 @pytest.fixture(params=["on a disk", "on an object store"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a pool may be, with what the environment needs to reach it."""
+    """The pool's location: a folder or an object store."""
     if request.param == "on a disk":
         return str(tmp_path / "pool")
     return f"{request.getfixturevalue('object_store')}/pool"
 
 
-def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(place: str, tmp_path: Path) -> None:
+def test_bad_episodes_over_http_and_command_line_stop_none_of_eight_clients(
+    place: str, tmp_path: Path
+) -> None:
     Pool.create(place).add(EPISODES[:6])
     stop, told = threading.Event(), [[] for _ in range(8)]
 
@@ -230,7 +234,7 @@ def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(place: 
                 try:
                     stage_episode(folder / "staging", 0, replace(episode, id=f"{name} by hand"))
                 except InputError:
-                    continue  # no dataset of ours can hold it
+                    continue  # our dataset format cannot hold it
                 assemble(folder / "staging", 1, folder / "data")
                 added = CliRunner().invoke(pool_commands, ["add", place, str(folder / "data")])
                 assert added.exception is None or isinstance(added.exception, RecapError | SystemExit)
@@ -239,12 +243,12 @@ def test_traps_over_http_and_the_command_line_stop_none_of_eight_clients(place: 
         finally:
             stop.set()
         for future in running:
-            future.result()  # a client that met an error raises it
-    assert all(len(part) > before for part, before in zip(told, seen, strict=True)), "all go on"
+            future.result()  # raises the client's error, if it had one
+    assert all(len(part) > before for part, before in zip(told, seen, strict=True)), "all clients continue"
     assert not any(held for part in told for held in part)
 
 
-def test_what_no_reader_could_use_is_refused_by_the_pool(tmp_path: Path) -> None:
+def test_the_pool_refuses_values_that_no_reader_can_use(tmp_path: Path) -> None:
     pool = Pool.create(tmp_path / "pool")
     for name in (
         "an impossible symmetry",

@@ -1,4 +1,4 @@
-"""A server's log of what robots used, and quarantine while they run."""
+"""The server's usage log, and quarantine of a demonstration during a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recap.usage import read_runs
 from recap_client.client import PolicyClient
 
 
-def test_every_chunk_can_be_traced_and_an_accused_goes_out_live(tmp_path: Path) -> None:
+def test_the_usage_log_traces_every_chunk_and_quarantine_acts_at_once(tmp_path: Path) -> None:
     place, log = tmp_path / "pool", tmp_path / "logs" / "use.jsonl"
     Pool.create(place).add(EPISODES[:6])
     message = message_of(observation_of(EPISODES[3], 5))
@@ -45,7 +45,7 @@ def test_every_chunk_can_be_traced_and_an_accused_goes_out_live(tmp_path: Path) 
         *("off_course", "confidence", "held", "pool_version"),
     }
     assert (lines[0]["episode_id"], lines[0]["t"]) == ("demo/3", first["retrieval"]["t"])
-    assert lines[1]["off_course"] == pytest.approx(0.0, abs=1e-3), "it went where the demonstration went"
+    assert lines[1]["off_course"] == pytest.approx(0.0, abs=1e-3), "the robot followed the demonstration"
     runs = read_runs([log])
     assert [(len(run.uses), run.success) for run in runs] == [(2, True), (2, False), (1, None)]
     assert len({run.name.partition("#")[0] for run in runs}) == 1

@@ -1,4 +1,4 @@
-"""Small data, and a cache that is thrown away."""
+"""Small training data, and a temporary cache."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """Target and pool: six demonstrations each."""
+    """Files of target and pool, with six demonstrations each."""
     return write_demonstrations(tmp_path_factory.mktemp("demonstrations"))
 
 
@@ -38,7 +38,7 @@ def configure(files: tuple[str, str]) -> Configure:
 
 @pytest.fixture(scope="session")
 def data(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
-    """Of images and state."""
+    """Training data with images and state."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         return load_data(configure())
@@ -46,7 +46,7 @@ def data(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> Trai
 
 @pytest.fixture(scope="session")
 def state_data(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
-    """Of state alone."""
+    """Training data with state only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         return load_data(configure("policy.inputs=S"))

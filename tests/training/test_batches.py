@@ -1,4 +1,4 @@
-"""Samples drawn and varied, without changing what is true."""
+"""Batches: drawing samples and augmenting them consistently."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from recap.policies.model import Batch
 from recap.training.batches import NO_AUGMENT, BatchSource
 from recap.training.config import AugmentConfig, TrainConfig
 from recap.training.data import TrainingData, build_data
-from recap.training.latent_files import Variants, frozen_latents
+from recap.training.latent_files import Variants, encode_pictures
 from recap.training.motion import Motion
 from recap.types import F32, Episode
 from toy_policy import demonstrations, toy_encoder
@@ -25,7 +25,7 @@ IN_WORLD = ("policy.retrieval_name=pusht-world", "policy.canonical=false")
 def source_of(data: TrainingData, config: TrainConfig) -> BatchSource:
     latents = torch.zeros(0)
     if config.policy.sees:
-        latents = frozen_latents(toy_encoder(), data.pictures, CPU)
+        latents = encode_pictures(toy_encoder(), data.pictures, CPU)
     return BatchSource(data.train, latents, data.statistics, config.policy, CPU)
 
 
@@ -52,7 +52,7 @@ def world_action(source: BatchSource, batch: Batch) -> torch.Tensor:
 
 
 def mirrored(episode: Episode) -> Episode:
-    """Left and right swapped, as in a mirror beside the board."""
+    """The episode mirrored left to right."""
     sign, width = np.array([-1, 1], np.float32), np.array([512, 0], np.float32)
     pose = np.array([-1, 1, -1], np.float32)
     offset = np.array([512, 0, 0], np.float32)
@@ -101,7 +101,7 @@ def test_a_mirrored_sample_is_a_sample_of_the_mirrored_scene(
 
 
 def turned(episode: Episode, angle: float) -> Episode:
-    """The scene turned about the middle of the board."""
+    """The scene rotated about the centre of the board."""
     middle = np.array([256.0, 256.0])
     cos, sin = np.cos(angle), np.sin(angle)
     turn = np.array([[cos, -sin], [sin, cos]])
@@ -122,7 +122,7 @@ def turned(episode: Episode, angle: float) -> Episode:
     )
 
 
-def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -> None:
+def test_a_rotated_sample_is_a_sample_of_the_rotated_scene(configure: Configure) -> None:
     config = configure("policy.inputs=S", *IN_WORLD, "pairs.k=1")
     target, pool = demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18))
     data = build_data(target, pool, config)
@@ -138,7 +138,7 @@ def test_a_turned_sample_is_a_sample_of_the_turned_scene(configure: Configure) -
         assert torch.allclose(found, torch.from_numpy(other.train.matched[name][:, 0]), atol=2e-2), name
 
 
-def test_only_what_is_not_seen_is_turned_and_the_residual_turns_with_it(configure: Configure) -> None:
+def test_only_samples_without_images_are_rotated_together_with_their_residual(configure: Configure) -> None:
     config = configure("policy.inputs=S", *IN_WORLD, "pairs.k=1")
     data = build_data(demonstrations("triangle", range(6)), demonstrations("disc", range(10, 18)), config)
     source = source_of(data, config)
@@ -151,14 +151,14 @@ def test_only_what_is_not_seen_is_turned_and_the_residual_turns_with_it(configur
     assert torch.allclose(seeing.view_as(plain), plain, atol=1e-4)
 
 
-def test_the_same_dice_give_the_same_batch(seeing: BatchSource) -> None:
+def test_the_same_seed_gives_the_same_batch(seeing: BatchSource) -> None:
     a, b, c = (seeing.draw(8, AugmentConfig(), dice(seed)) for seed in (3, 3, 4))
     assert all(torch.equal(a.values[name], b.values[name]) for name in a.values)
     assert torch.equal(a.present, b.present)
     assert not torch.equal(a.values["action"], c.values["action"])
 
 
-def test_the_action_is_given_to_the_share_that_is_asked_for_and_changes_no_value(source: BatchSource) -> None:
+def test_the_action_is_given_to_the_configured_share_and_values_stay_unchanged(source: BatchSource) -> None:
     plain = everything(source, NO_AUGMENT)
     assert plain.acted is None
     asked = everything(source, replace(NO_AUGMENT, action_given=0.5))
@@ -168,7 +168,7 @@ def test_the_action_is_given_to_the_share_that_is_asked_for_and_changes_no_value
     assert 0.15 < many.float().mean() < 0.35
 
 
-def test_dropped_retrieval_is_absent_and_the_residual_is_over_holding_still(source: BatchSource) -> None:
+def test_with_dropped_retrieval_the_residual_is_relative_to_holding_still(source: BatchSource) -> None:
     batch = everything(source, replace(NO_AUGMENT, retrieval_dropout=1.0))
     retrieved = torch.tensor([slot.retrieved for slot in source.layout.slots])
     assert not batch.present[:, retrieved].any()
@@ -178,7 +178,7 @@ def test_dropped_retrieval_is_absent_and_the_residual_is_over_holding_still(sour
     assert torch.allclose(world_action(source, batch), wanted, atol=1e-2)
 
 
-def test_a_share_of_samples_sees_no_retrieved_chunk_or_no_image(seeing: BatchSource) -> None:
+def test_retrieved_chunks_and_images_are_dropped_at_the_configured_rates(seeing: BatchSource) -> None:
     batch = seeing.draw(400, AugmentConfig(retrieval_dropout=0.25, image_dropout=0.5), dice())
     chunk = batch.present[:, seeing.layout.index("retrieved_action")].float().mean()
     frame = batch.present[:, seeing.layout.index("frame/top")].float().mean()
@@ -187,7 +187,7 @@ def test_a_share_of_samples_sees_no_retrieved_chunk_or_no_image(seeing: BatchSou
     assert batch.present[:, seeing.layout.index("proprio")].all()
 
 
-def test_a_shifted_chunk_is_taken_back_by_the_residual(source: BatchSource) -> None:
+def test_the_residual_compensates_chunk_noise(source: BatchSource) -> None:
     plain = everything(source, NO_AUGMENT)
     shaken = everything(source, replace(NO_AUGMENT, chunk_noise=4.0))
     name = "retrieved_action"
@@ -200,14 +200,14 @@ def test_a_shifted_chunk_is_taken_back_by_the_residual(source: BatchSource) -> N
     assert torch.equal(*valid)
 
 
-def test_measured_places_are_off_and_targets_are_not(source: BatchSource) -> None:
+def test_state_noise_affects_inputs_but_not_targets(source: BatchSource) -> None:
     plain, shaken = (everything(source, replace(NO_AUGMENT, state_noise=noise)) for noise in (0.0, 1.0))
     assert not torch.equal(plain.values["proprio"], shaken.values["proprio"])
     for name in ("action", "future_proprio"):
         assert torch.equal(plain.values[name], shaken.values[name])
 
 
-def test_latents_are_those_of_the_sample_s_pictures(seeing: BatchSource) -> None:
+def test_latents_are_those_of_the_samples_images(seeing: BatchSource) -> None:
     batch = everything(seeing, NO_AUGMENT)
     for name in ("frame/top", "future_frame/top"):
         numbers = torch.from_numpy(seeing.samples.images[name])
@@ -229,12 +229,12 @@ def test_matches_are_drawn_by_their_weight(source: BatchSource, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("changes", [(), ("augment.image_copies=2",)])
-def test_a_part_of_a_batch_is_that_part_of_the_whole(
+def test_drawing_some_rows_equals_those_rows_of_the_whole_batch(
     data: TrainingData, configure: Configure, changes: tuple[str, ...]
 ) -> None:
     augment = configure("augment.chunk_noise=3", "augment.state_noise=2", *changes).augment
     variants = Variants(augment.image_copies, 0.1, 0.2, data.owners) if changes else None
-    latents = frozen_latents(toy_encoder(), data.pictures, CPU, variants=variants)
+    latents = encode_pictures(toy_encoder(), data.pictures, CPU, variants=variants)
     source = BatchSource(data.train, latents, data.statistics, configure().policy, CPU)
     whole = source.draw(8, augment, torch.Generator().manual_seed(1))
     some = torch.tensor([5, 1, 2])
@@ -245,7 +245,7 @@ def test_a_part_of_a_batch_is_that_part_of_the_whole(
     assert torch.equal(part.text, whole.text[some])
 
 
-def test_varied_copies_are_of_the_same_demonstration_alike(data: TrainingData) -> None:
+def test_image_copies_use_the_same_variation_within_a_demonstration(data: TrainingData) -> None:
     assert data.owners is not None
     variants = Variants(2, 0.2, 0.3, data.owners)
     everything = slice(0, len(data.pictures))
@@ -255,5 +255,5 @@ def test_varied_copies_are_of_the_same_demonstration_alike(data: TrainingData) -
     grey = Variants(1, 0.0, 0.3, data.owners)(data.pictures, everything, 0)
     first = data.owners == data.owners[0]
     white = (data.pictures[first] == 255).all(axis=-1)
-    assert len(np.unique(grey[first][white], axis=0)) == 1, "one light for a whole demonstration"
+    assert len(np.unique(grey[first][white], axis=0)) == 1, "one brightness for a whole demonstration"
     assert np.array_equal(Variants(1, 0.0, 0.0, data.owners)(data.pictures, everything, 0), data.pictures)

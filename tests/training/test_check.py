@@ -1,4 +1,4 @@
-"""The check of a pool on data whose answer is known."""
+"""`recap check` on data with a known result."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ N_STEPS = 60
 def walk(
     name: str, seed: int, noise: float = 0.0, scene: str | None = None, turn_at: int = 10_000
 ) -> Episode:
-    """An arm of three joints on a smooth way of its own; after `turn_at` steps from each moment it strays."""
+    """An arm with three joints on a smooth random path, with noise."""
     rng = np.random.default_rng(seed)
     time = np.arange(N_STEPS + 1)[:, None]
     way = np.sin(time / 9 + rng.uniform(0, 6, 3)) * rng.uniform(0.5, 1.5, 3)
@@ -61,7 +61,7 @@ def gate(
     return check_pool(target, pool, horizons=horizons, n_moments=200, retrieval=retrieval)
 
 
-def test_a_pool_that_shows_the_same_holds_at_every_length() -> None:
+def test_a_pool_with_the_same_motions_holds_at_every_horizon() -> None:
     target = view(*(walk(f"t{i}", i) for i in range(6)))
     pool = view(*(walk(f"p{i}", i, noise=0.001) for i in range(6)))
     found = gate(target, pool)
@@ -76,7 +76,7 @@ def test_a_pool_that_shows_the_same_holds_at_every_length() -> None:
     assert found.misaligned == []
 
 
-def test_a_pool_that_has_nothing_to_do_with_it_does_not() -> None:
+def test_a_pool_with_unrelated_actions_does_not_hold() -> None:
     target = view(*(walk(f"t{i}", i) for i in range(6)))
     rng = np.random.default_rng(7)
     strange = [
@@ -89,7 +89,7 @@ def test_a_pool_that_has_nothing_to_do_with_it_does_not() -> None:
 
 
 def snippets(episode: Episode) -> list[Episode]:
-    """From each moment of it a demonstration that does the same for 8 steps and then something else."""
+    """For each frame a demonstration that equals the episode for 8 steps and then differs."""
     found = []
     for t in range(N_STEPS):
         ahead = np.minimum(t + np.arange(16), N_STEPS - 1)
@@ -104,7 +104,7 @@ def snippets(episode: Episode) -> list[Episode]:
     return found
 
 
-def test_the_recommended_chunk_ends_where_the_pool_strays() -> None:
+def test_the_recommended_chunk_size_ends_before_the_pool_differs() -> None:
     target = [walk(f"t{i}", i) for i in range(2)]
     pool = view(*(part for episode in target for part in snippets(episode)))
     found = gate(view(*target), pool, (1, 2, 4, 8, 12, 16), EVERY_SCENE)
@@ -113,14 +113,14 @@ def test_the_recommended_chunk_ends_where_the_pool_strays() -> None:
     assert found.rows[-1].residual > 1
 
 
-def test_a_twin_counts_for_training_and_not_for_the_check() -> None:
+def test_demonstrations_of_the_same_scene_count_for_training_but_not_for_the_check() -> None:
     target = view(*(walk(f"t{i}", i, scene=f"s{i}") for i in range(4)))
     pool = view(*(walk(f"p{i}", i, noise=0.001, scene=f"s{i}") for i in range(4)))
     row = gate(target, pool).rows[-1]
     assert row.paired < 0.1 * row.corrected
 
 
-def test_mis_aligned_pairs_are_listed_worst_first() -> None:
+def test_misaligned_pairs_are_listed_worst_first() -> None:
     target = [walk(f"t{i}", i) for i in range(12)]
     target[7] = replace(target[7], actions=target[7].actions[::-1].copy())  # recorded backwards
     pool = view(*(walk(f"p{i}", i, noise=0.02) for i in range(12)))
@@ -132,7 +132,7 @@ def test_mis_aligned_pairs_are_listed_worst_first() -> None:
     assert found.to_json()["misaligned"] == ["t7"]
 
 
-def test_differences_are_no_positions_to_hold() -> None:
+def test_actions_that_are_differences_are_compared_with_no_action() -> None:
     def steps(name: str, seed: int) -> Episode:
         one = walk(name, seed)
         jumps = np.random.default_rng(seed).normal(0, 1, one.actions.shape)
@@ -143,7 +143,7 @@ def test_differences_are_no_positions_to_hold() -> None:
     assert found.rows[0].still == pytest.approx(1.0, abs=0.15)
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_incomparable_target_and_pool_are_errors() -> None:
     one = walk("t", 0)
     with pytest.raises(InputError, match="action space"):
         gate(view(one), view(replace(walk("p", 1), actions=one.actions[:, :2])))
@@ -158,7 +158,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 
 def pictured(name: str, seed: int, scene: str | None = None) -> Episode:
-    """A bright spot where the arm is to go, and proprioception that says nothing."""
+    """Images with a bright spot at the arm's next position, and constant proprioception."""
     one = walk(name, seed, scene=scene)
     frames = np.zeros((N_STEPS, 32, 32, 3), np.uint8)
     spots = np.clip(16 + 8 * one.actions[:, :2], 2, 29).astype(int)
@@ -167,7 +167,7 @@ def pictured(name: str, seed: int, scene: str | None = None) -> Episode:
     return replace(one, images={"top": frames}, proprio=np.zeros_like(one.proprio))
 
 
-def test_where_no_pose_is_known_pictures_stand_in() -> None:
+def test_images_are_compared_where_no_object_poses_are_known() -> None:
     def found(camera: str) -> Check:
         target = [pictured(f"t{i}", i) for i in range(4)]
         pool = [pictured(f"p{i}", i) for i in range(4)]
@@ -180,7 +180,7 @@ def test_where_no_pose_is_known_pictures_stand_in() -> None:
     assert seen.best.corrected < 0.5 * blind.best.corrected
 
 
-def test_no_retriever_beats_the_perfect_one_and_moments_are_no_lottery() -> None:
+def test_perfect_retrieval_is_a_lower_bound_and_the_number_of_moments_matters_little() -> None:
     target = view(*(walk(f"t{i}", i) for i in range(6)))
     pool = view(*(walk(f"p{i}", 20 + i) for i in range(6)))
     few, many = (check_pool(target, pool, horizons=(1, 8), n_moments=n) for n in (24, 200))
@@ -189,7 +189,7 @@ def test_no_retriever_beats_the_perfect_one_and_moments_are_no_lottery() -> None
     assert few.rows[1].corrected_ratio == pytest.approx(many.rows[1].corrected_ratio, rel=0.2)
 
 
-def test_pairs_are_counted_by_scene(tmp_path: Path) -> None:
+def test_paired_episodes_are_counted_by_scene(tmp_path: Path) -> None:
     target = [walk(f"t{i}", i, scene=f"s{i}") for i in range(6)]
     assert gate(view(*target), view(*(walk(f"p{i}", i, scene=f"s{i + 1}") for i in range(6)))).n_paired == 5
     files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
@@ -199,16 +199,16 @@ def test_pairs_are_counted_by_scene(tmp_path: Path) -> None:
     assert "6 in the pool, 0 paired by scene" in told
     assert "Nothing is paired: no scene is on both sides" in told
     assert "Moments are compared by: proprio, history, language, time." in told
-    assert "Nothing says where things are" in told
+    assert "No object pose or shared camera" in told
 
 
-def test_a_directory_of_something_else_is_named_as_such(tmp_path: Path) -> None:
+def test_a_folder_of_unknown_format_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", "utf-8")
     with pytest.raises(DatasetError, match="is of no known format"):
         open_demonstrations(str(tmp_path))
 
 
-def test_the_command_reads_files_and_prints_text_or_json(tmp_path: Path) -> None:
+def test_recap_check_reads_files_and_prints_text_or_json(tmp_path: Path) -> None:
     for name, first in (("target", 0), ("pool", 0)):
         episodes = [walk(f"{name}{i}", first + i, noise=0.001 * (name == "pool")) for i in range(6)]
         write_packed(view(*episodes), tmp_path / f"{name}.safetensors")
@@ -232,28 +232,30 @@ def test_the_command_reads_files_and_prints_text_or_json(tmp_path: Path) -> None
     ("low", "high", "ratio_high", "verdict"),
     [
         (0.4, 0.6, 0.7, "holds"),
-        (0.7, 0.92, 0.7, "unclear"),  # 0.8 looks good, and its interval includes what is weak
+        (0.7, 0.92, 0.7, "unclear"),  # 0.8 is good, but its interval includes weak values
         (0.4, 0.6, 1.3, "unclear"),
         (0.85, 1.2, 1.3, "unclear"),
         (0.95, 1.2, 0.7, "does not hold"),
     ],
 )
-def test_the_verdict_follows_the_intervals(low: float, high: float, ratio_high: float, verdict: str) -> None:
+def test_the_verdict_depends_on_the_intervals(
+    low: float, high: float, ratio_high: float, verdict: str
+) -> None:
     row = HorizonRow(8, 1.0, 0.6, 0.5, 0.4, 0.1, 0.6, (low + high) / 2, low, high, 0.3, ratio_high)
     assert _verdict(row, 20).partition(":")[0] == verdict
 
 
-def test_few_demonstrations_are_never_enough_to_be_sure() -> None:
+def test_fewer_than_five_demonstrations_give_an_unclear_verdict() -> None:
     row = HorizonRow(8, 1.0, 0.6, 0.5, 0.4, 0.1, 0.6, 0.5, 0.4, 0.6, 0.5, 0.7)
     assert [_verdict(row, n).partition(":")[0] for n in (4, 5)] == ["unclear", "holds"]
 
 
-def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
+def test_the_suggested_next_command_fits_the_robot(tmp_path: Path) -> None:
     files = [str(tmp_path / f"{name}.safetensors") for name in ("target", "pool")]
     for file in files:
         write_packed(view(*(walk(f"{Path(file).stem}{i}", i) for i in range(6))), Path(file))
     told = CliRunner().invoke(command, [*files, "--horizons", "4"], standalone_mode=False).output
-    assert "recap train" not in told.splitlines()[-1], "there is nothing to see but the robot itself"
+    assert "recap train" not in told.splitlines()[-1], "there are neither images nor objects to train from"
     for file in files:
         episodes = [pictured(f"{Path(file).stem}{i}", i) for i in range(6)]
         write_packed(view(*episodes), Path(file))
@@ -273,14 +275,14 @@ def test_the_next_command_is_one_for_this_robot(tmp_path: Path) -> None:
     assert known.splitlines()[-1].endswith(wanted)
 
 
-def test_a_robot_that_a_suite_has_too_is_trained_for_by_its_own_description(tmp_path: Path) -> None:
+def test_the_next_command_uses_the_pools_own_robot_description(tmp_path: Path) -> None:
     tool = arm_features("tool")
     robot = RobotSpec("arm", 10.0, tool, tool, cameras={"top": CameraSpec((16, 16))})
     recipes = [config for suite in suites().values() for config in suite.training_presets().values()]
     assert any(difference(config.policy.robot, robot) is None for config in recipes)
     still = np.tile(np.array([1, 0, 0, 0, 1, 0, 1], np.float32), (N_STEPS, 1))
     for name in ("target", "pool"):
-        seeds = [(i + (name == "pool")) % 6 for i in range(6)]  # the pair shows another way, one the same
+        seeds = [(i + (name == "pool")) % 6 for i in range(6)]  # a pair differs, another is the same
         seen = [(walk(f"{name}{i}", k), pictured("", k).images) for i, k in enumerate(seeds)]
         episodes = [
             replace(
@@ -300,7 +302,7 @@ def test_a_robot_that_a_suite_has_too_is_trained_for_by_its_own_description(tmp_
     assert load_robot(own) == robot
 
 
-def test_joints_of_two_arms_are_named_and_the_next_command_leaves_joints(tmp_path: Path) -> None:
+def test_joints_of_different_arms_are_warned_about_and_the_next_command_is_recap_init(tmp_path: Path) -> None:
     joints = tuple(Feature(name, "joint", unit="rad") for name in ("pan", "lift", "bend"))
     robot = RobotSpec("arm", 10.0, joints, joints, objects={"cup": ObjectSpec("box")})
     places = [str(tmp_path / name) for name in ("target", "pool", "same")]
@@ -317,7 +319,7 @@ def test_joints_of_two_arms_are_named_and_the_next_command_leaves_joints(tmp_pat
     assert "recap init" not in told[1].splitlines()[-1]
 
 
-def test_a_suite_says_how_its_own_data_are_retrieved() -> None:
+def test_a_suite_chooses_the_retrieval_of_its_own_data() -> None:
     target, pool = (open_demonstrations(name) for name in ("pusht-triangle", "pusht-9x100"))
     first, shown = (found.episode(found.episode_ids[0]) for found in (target, pool))
     assert choose_retrieval(first, shown, PUSHT)[1].name == "pusht-object"
@@ -338,10 +340,10 @@ def test_demonstrations_that_retrieval_cannot_use_are_left_out() -> None:
 def test_a_gripper_does_not_outweigh_positions_in_metres() -> None:
     features = (Feature("tool.position", "position", 3), Feature("gripper", "gripper"))
     robot = RobotSpec("arm", 10.0, features, features, objects={"cup": ObjectSpec("box")})
-    closing = (np.arange(N_STEPS + 1) // 5 % 2)[:, None].astype(np.float32)  # alike in every demonstration
+    closing = (np.arange(N_STEPS + 1) // 5 % 2)[:, None].astype(np.float32)  # the same in every demonstration
 
     def arm(name: str, seed: int, other: int) -> Episode:
-        """It moves by centimetres; its actions lead where another demonstration goes."""
+        """An arm that moves by centimetres, with the actions of another demonstration."""
         one, way = walk(name, seed), walk(name, other)
         proprio, actions = (
             np.hstack([0.05 * one.proprio, closing[:-1]]),
@@ -356,7 +358,7 @@ def test_a_gripper_does_not_outweigh_positions_in_metres() -> None:
     assert found[0].unit == "deviations of each kind of number"
 
 
-def test_a_tool_that_is_kept_level_may_tilt_a_little_in_the_pool() -> None:
+def test_a_small_tilt_in_the_pool_does_not_change_the_verdict() -> None:
     tool = arm_features("tool")
     robot = RobotSpec("arm", 10.0, tool, tool, objects={"cup": ObjectSpec("box")})
     level = np.array([1, 0, 0, 0, 1, 0], np.float32)

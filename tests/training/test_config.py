@@ -1,4 +1,4 @@
-"""Presets and the settings that change them."""
+"""Training presets, and the settings that change them."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from recap_worlds.dualarm.robot import TWO_ARMS
 from recap_worlds.pusht.robot import PUSHT
 
 
-def test_settings_reach_into_every_group() -> None:
+def test_settings_change_values_in_every_group() -> None:
     config = preset(
         "pusht-nano",
         [
@@ -37,7 +37,7 @@ def test_settings_reach_into_every_group() -> None:
     assert config.pairs.n_candidates is None
     assert config.policy.image.cameras == ("top", "wrist")
     assert config.weights == "some/where"
-    assert preset("pusht-nano").policy.inputs == "I+S", "the recipe itself is as it was"
+    assert preset("pusht-nano").policy.inputs == "I+S", "the preset itself is unchanged"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_settings_reach_into_every_group() -> None:
         ("debug", "co_training=true", "set policy.residual=false and policy.retrieval=false"),
     ],
 )
-def test_mistakes_are_one_line(name: str, change: str, words: str) -> None:
+def test_invalid_settings_are_errors_of_one_line(name: str, change: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         preset(name, [change])
     assert words in str(caught.value)
@@ -79,7 +79,7 @@ def test_a_config_survives_json(name: str) -> None:
     assert from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
-def test_the_paper_s_batch() -> None:
+def test_the_cosmos_preset_has_the_papers_batch_size_and_chunk_size() -> None:
     config = preset("cosmos-2b")
     assert config.batch_size == 16 * 4 * 8
     assert (config.policy.chunk_size, config.action_loss, config.learning_rate) == (16, 16.0, 1e-4)
@@ -90,7 +90,7 @@ WORLD = ("pusht-nano-world", "pusht-nano-no-retrieval", "pusht-nano-co-training"
 
 
 @pytest.mark.parametrize("names", [BLOCK, WORLD], ids=["block", "world"])
-def test_baselines_differ_from_ours_only_in_what_they_learn_from_and_retrieve(names: tuple[str, ...]) -> None:
+def test_baseline_presets_differ_only_in_data_and_retrieval(names: tuple[str, ...]) -> None:
     ours, *others = (preset(name) for name in names)
     free = {"preset": "", "co_training": False, "pool_where": ()}
     for other in others:
@@ -99,7 +99,7 @@ def test_baselines_differ_from_ours_only_in_what_they_learn_from_and_retrieve(na
         assert replace(other, **free) == replace(ours, policy=alone, **free)
 
 
-def test_only_a_scene_of_the_worlds_frame_in_the_plane_can_be_turned() -> None:
+def test_augment_turn_needs_a_planar_robot_in_the_world_frame() -> None:
     assert preset("pusht-small-world").augment.turn > 0
     for name in ("pusht-small", "dualarm-small-world"):
         with pytest.raises(InputError, match=r"augment.turn=0"):
@@ -108,7 +108,7 @@ def test_only_a_scene_of_the_worlds_frame_in_the_plane_can_be_turned() -> None:
 
 @pytest.mark.parametrize("robot", [PUSHT, TWO_ARMS], ids=lambda robot: robot.name)
 @pytest.mark.parametrize("size", SIZES)
-def test_there_is_a_recipe_of_every_size_for_every_robot(size: str, robot: RobotSpec) -> None:
+def test_every_size_has_a_preset_for_every_robot(size: str, robot: RobotSpec) -> None:
     config = preset(size, ["seed=3"], robot)
     assert (config.preset, config.seed) == (f"{robot.name}-{size}", 3)
     assert config.policy.robot == robot
@@ -122,27 +122,27 @@ def test_there_is_a_recipe_of_every_size_for_every_robot(size: str, robot: Robot
     assert (seeing.policy.inputs, seeing.augment.image_dropout) == ("I", 0.0)
 
 
-def test_a_size_or_a_robot_without_senses_is_refused() -> None:
+def test_an_unknown_size_or_a_robot_without_cameras_and_objects_is_an_error() -> None:
     with pytest.raises(InputError, match="unknown size 'tiny' for robot 'pusht'"):
         preset("tiny", robot=PUSHT)
     with pytest.raises(InputError, match="robot 'pusht' has neither cameras nor objects"):
         preset("small", robot=replace(PUSHT, cameras={}, objects={}))
 
 
-def test_a_training_needs_demonstrations() -> None:
+def test_training_without_demonstrations_is_an_error() -> None:
     with pytest.raises(InputError, match="give --target"):
         load_data(preset("debug", robot=PUSHT))
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "action_loss"])
-def test_numbers_that_are_not_finite_are_refused_by_name(name: str) -> None:
+def test_non_finite_numbers_are_errors_that_name_the_setting(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is nan"):
         replace(preset("debug"), **{name: float("nan")})
     with pytest.raises(InputError, match=r"augment\.shift is inf"):
         replace(preset("debug"), augment=replace(preset("debug").augment, shift=float("inf")))
 
 
-def test_what_is_missing_or_beyond_is_refused_by_name() -> None:
+def test_missing_and_unknown_keys_are_errors_that_name_the_key() -> None:
     plain = preset("debug").to_json()
     for change, words in (
         ({"colour": 1}, "unknown key 'colour'"),
@@ -156,7 +156,7 @@ def test_what_is_missing_or_beyond_is_refused_by_name() -> None:
         from_json({key: value for key, value in plain.items() if key != "seed"})
 
 
-def test_images_grow_with_the_chunk_that_is_asked_for_unless_their_size_is_given() -> None:
+def test_the_default_image_size_grows_with_the_chunk_size() -> None:
     usual = preset("small", robot=PUSHT).policy
     assert usual.image.size == 32
     long = preset("small", ["policy.chunk_size=256"], PUSHT).policy

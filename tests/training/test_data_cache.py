@@ -1,4 +1,4 @@
-"""Training data that are written once and mapped into memory."""
+"""The cache of training data: written once, then memory-mapped."""
 
 import os
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def assert_equal(one: TrainingData, other: TrainingData) -> None:
             assert np.array_equal(values, tables_of(b)[name]), name
 
 
-def test_what_is_mapped_is_what_is_built_in_memory(
+def test_mapped_data_equal_data_built_in_memory(
     data: TrainingData, configure: Configure, files: tuple[str, str]
 ) -> None:
     built = build_data(episodes(files[0]), episodes(files[1]), configure())
@@ -54,7 +54,9 @@ def test_what_is_mapped_is_what_is_built_in_memory(
     assert_equal(built, data)
 
 
-def test_they_are_made_once_and_then_reused(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_data_are_built_once_and_then_reused(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config, stages = configure(), Stages()
     first = load_data(config, stages)
     assert set(stages.seconds) == {"reading", "retrieval pairs", "moments", "pictures"}
@@ -71,7 +73,7 @@ def test_they_are_made_once_and_then_reused(configure: Configure, monkeypatch: p
 @pytest.mark.parametrize(
     "change", ["policy.chunk_size=9", "pairs.k=2", "held_out=0.5", "policy.inputs=S", "policy.image.size=24"]
 )
-def test_what_changes_the_data_changes_their_key(
+def test_settings_that_change_the_data_change_the_key(
     change: str, configure: Configure, files: tuple[str, str]
 ) -> None:
     target, pool = episodes(files[0]), episodes(files[1])
@@ -80,7 +82,7 @@ def test_what_changes_the_data_changes_their_key(
     assert key != data_key(configure(change), target, pool)
 
 
-def test_what_changes_a_demonstration_changes_the_key(configure: Configure, files: tuple[str, str]) -> None:
+def test_changes_of_a_demonstration_change_the_key(configure: Configure, files: tuple[str, str]) -> None:
     config = configure()
     target, pool = episodes(files[0]), episodes(files[1])
     key = data_key(config, target, pool)
@@ -98,7 +100,7 @@ def test_what_changes_a_demonstration_changes_the_key(configure: Configure, file
     assert data_key(config, pool, target) not in seen
 
 
-def test_a_damaged_folder_is_made_anew(configure: Configure) -> None:
+def test_a_damaged_cache_folder_is_rebuilt(configure: Configure) -> None:
     config = configure("policy.inputs=S")
     first = load_data(config)
     assert first.folder is not None
@@ -108,7 +110,7 @@ def test_a_damaged_folder_is_made_anew(configure: Configure) -> None:
     assert read_data(first.folder) is not None
 
 
-def test_what_fails_leaves_no_folder_and_what_was_killed_is_removed(tmp_path: Path) -> None:
+def test_failed_builds_leave_no_folder_and_leftovers_of_killed_ones_are_removed(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), whole_folder(tmp_path / "cache/data") as partial:
         new_table(partial, "fixed/proprio", (3, 2), np.float32)[:] = 1 / 0
     assert list((tmp_path / "cache").iterdir()) == []
@@ -123,7 +125,9 @@ def test_what_fails_leaves_no_folder_and_what_was_killed_is_removed(tmp_path: Pa
     assert found["none"].shape == (0, 4)
 
 
-def test_a_disk_without_room_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_enough_space_is_an_error_before_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tables.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
     with pytest.raises(
         InputError, match=r"pictures of these data need 2\.0 GiB, and the disk of .* has 1\.0"

@@ -1,4 +1,4 @@
-"""Robots whose actions are not laid out like their proprioception, or are changes: trained and acted out."""
+"""Robots with delta actions or with actions unlike their proprioception: trained and executed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ N = 14
 
 
 def demonstration(robot: RobotSpec, seed: int) -> Episode:
-    """A tool that goes to the cube and closes its hand."""
+    """A tool that moves to the cube and closes its gripper."""
     rng = np.random.default_rng(seed)
     cube = rng.uniform([-0.2, 0.2, 0.0], [0.2, 0.5, 0.1])
     tool = np.linspace(rng.uniform([-0.1, -0.1, 0.2], [0.1, 0.1, 0.4]), cube, N + 1)
@@ -79,7 +79,7 @@ def robot(request: pytest.FixtureRequest) -> RobotSpec:
     return ROBOTS[request.param]
 
 
-def test_with_nothing_retrieved_a_residual_is_over_holding_still(robot: RobotSpec) -> None:
+def test_without_matches_the_residual_is_relative_to_holding_still(robot: RobotSpec) -> None:
     config = recipe(robot)
     demo = demonstration(robot, 0)
     retrieval = replace(training_retrieval(config, [])[1], chunk_size=config.policy.chunk_size)
@@ -95,8 +95,8 @@ def test_with_nothing_retrieved_a_residual_is_over_holding_still(robot: RobotSpe
     np.testing.assert_allclose(action.numpy(), data.train.actions - np.tile(here, 8), atol=1e-5)
 
 
-def test_steps_are_relative_to_what_they_command(robot: RobotSpec) -> None:
-    """Centimetres, wherever on the table: changes as they are, positions from where the tool is."""
+def test_retrieved_actions_are_relative_to_the_measured_tool(robot: RobotSpec) -> None:
+    """Delta actions stay as they are; positions are relative to the tool's current position."""
     policy = recipe(robot).policy
     demo = demonstration(robot, 0)
     retrieval = replace(training_retrieval(recipe(robot), [])[1], chunk_size=policy.chunk_size)
@@ -109,11 +109,11 @@ def test_steps_are_relative_to_what_they_command(robot: RobotSpec) -> None:
     np.testing.assert_allclose(steps, tool - measured, atol=1e-6)
     (tool_steps,) = (p for p, at in spans(numbers_of(policy)["retrieved_action"]) if at.start == column)
     assert (tool_steps.kind, tool_steps.size) == ("position", 3)
-    assert tool_steps.relative == (robot.name != "d"), "what is not measured is relative to nothing"
+    assert tool_steps.relative == (robot.name != "d"), "a position that is not measured stays absolute"
 
 
-def test_what_is_shifted_is_what_lies_somewhere(robot: RobotSpec) -> None:
-    """Everything aside: absolute positions go along, changes and what is relative do not."""
+def test_augment_shift_moves_only_absolute_positions(robot: RobotSpec) -> None:
+    """The whole scene is shifted: absolute positions move, delta actions and relative positions do not."""
     config = recipe(robot)
     data = built(config)
     source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, torch.device("cpu"))
@@ -130,7 +130,7 @@ def test_what_is_shifted_is_what_lies_somewhere(robot: RobotSpec) -> None:
     assert (moved > 0.01) == (robot.name == "d")
 
 
-def test_a_policy_is_trained_kept_and_acts(robot: RobotSpec, tmp_path: Path) -> None:
+def test_a_policy_is_trained_saved_and_acts(robot: RobotSpec, tmp_path: Path) -> None:
     config = recipe(robot)
     outcome = train(config, tmp_path / "run", data=built(config), device="cpu")
     policy = from_pretrained(outcome.last)
@@ -149,7 +149,7 @@ def test_a_policy_is_trained_kept_and_acts(robot: RobotSpec, tmp_path: Path) -> 
     assert np.isfinite(action).all()
 
 
-def test_a_planar_robot_is_turned_only_where_its_steps_lie_in_the_world() -> None:
+def test_augment_turn_needs_absolute_actions_in_the_world_frame() -> None:
     plane = RobotSpec("plane", 10.0, (Feature("tool", "position", 2),), objects={"cube": ObjectSpec("pose2")})
     assert preset("debug", ["augment.turn=30", "policy.relative=false"], plane).augment.turn == 30
     for robot, changes in ((plane, ()), (replace(plane, action_mode="delta"), ("policy.relative=false",))):
@@ -157,13 +157,13 @@ def test_a_planar_robot_is_turned_only_where_its_steps_lie_in_the_world() -> Non
             preset("debug", ["augment.turn=30", *changes], robot)
 
 
-def test_a_new_robot_begins_with_what_fits_of_another_ones_policy(tmp_path: Path) -> None:
+def test_init_from_copies_the_tensors_of_another_robots_policy_that_fit(tmp_path: Path) -> None:
     first, other = recipe(ROBOTS["changes"]), recipe(ROBOTS["measured otherwise"])
     train(first, tmp_path / "first", data=built(first), device="cpu")
     told: list[str] = []
     still = ("learning_rate=1e-12", "n_iterations=1", f"init_from={tmp_path / 'first/last'}")
     config = recipe(other.policy.robot, *still)
-    train(config, tmp_path / "second", data=built(config), device="cpu", tell=told.append)
+    train(config, tmp_path / "second", data=built(config), device="cpu", notify=told.append)
     source, found = (from_pretrained(tmp_path / name / "last") for name in ("first", "second"))
     theirs, ours = source.model.state_dict(), found.model.state_dict()
     fitting = [name for name in theirs if name in ours and theirs[name].shape == ours[name].shape]
@@ -214,7 +214,7 @@ def init(**given):
 
 
 def test_metrics_go_to_wandb_by_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a module in its place that writes down what it is given."""
+    """wandb is replaced by a module that records its calls."""
     package = tmp_path / "site"
     package.mkdir()
     (package / "wandb.py").write_text(WANDB, "utf-8")
@@ -224,7 +224,7 @@ def test_metrics_go_to_wandb_by_accelerate(tmp_path: Path, monkeypatch: pytest.M
         train(config, tmp_path / "none", data=built(config), device="cpu", log="wandb")
     assert not (tmp_path / "none").exists()
     monkeypatch.syspath_prepend(str(package))
-    monkeypatch.setattr(tracking, "_available_trackers", [LoggerType.WANDB])  # found when it is imported
+    monkeypatch.setattr(tracking, "_available_trackers", [LoggerType.WANDB])  # trackers are found at import
     train(config, tmp_path / "run", data=built(config), device="cpu", log="wandb")
     noted = [json.loads(line) for line in (tmp_path / "noted.jsonl").read_text("utf-8").splitlines()]
     (_, given), *logged, last = noted
@@ -237,7 +237,7 @@ def test_metrics_go_to_wandb_by_accelerate(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "run/tensorboard").exists()
 
 
-def test_a_number_that_hardly_varies_is_divided_by_the_least_of_its_kind() -> None:
+def test_nearly_constant_values_use_the_minimum_deviation_of_their_kind() -> None:
     robot = ROBOTS["the other way round"]
     still = [replace(e, proprio=e.proprio[:1].repeat(N, 0)) for e in [demonstration(robot, 0)] * 6]
     named = [

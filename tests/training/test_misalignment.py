@@ -1,4 +1,4 @@
-"""Pairs gone wrong are put in as asked and found by their residual."""
+"""Misaligned pairs: inserted at the configured share and found by their residual."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ N = 24
 
 @pytest.fixture
 def twins() -> tuple[list[Episode], list[Episode]]:
-    """Every target demonstration has one of the pool that does nearly the same."""
+    """Target demonstrations, and for each one in the pool with nearly the same actions."""
     target = demonstrations("triangle", range(N))
     dice = np.random.default_rng(0)
     pool = []
@@ -41,17 +41,17 @@ def test_a_share_of_demonstrations_is_matched_at_random(
     assert 2 <= len(moved) <= 12, "about a quarter of 24"
     half = misalign(pairs, pool, 0.5)
     assert set(moved) < set(np.unique(pairs.target[(half.match != pairs.match).any(axis=(1, 2)), 0]))
-    assert np.array_equal(misalign(pairs, pool, 0.25).match, wrong.match), "no other dice the next time"
+    assert np.array_equal(misalign(pairs, pool, 0.25).match, wrong.match), "the choice is deterministic"
     assert np.array_equal(misalign(pairs, pool, 0.0).match, pairs.match)
     for row in range(len(wrong.target)):
         assert all(0 <= ref.t < len(pool.episode(ref.episode_id)) for ref in wrong.refs(row))
-    # Work that is shared out gives the same.
+    # A worker's part of the data gives the same result.
     part = MemoryView(twins[0][12:])
     own = misalign(pairs_for(part, pool, config, True, retrieval), pool, 0.25)
     assert np.array_equal(own.match, wrong.match[pairs.target[:, 0] >= 12])
 
 
-def test_what_was_put_in_is_left_out_again(
+def test_inserted_misaligned_demonstrations_are_left_out(
     twins: tuple[list[Episode], list[Episode]], configure: Configure
 ) -> None:
     config = configure("policy.inputs=S", "pairs.leave_out=true", "pairs.k=1")
@@ -67,5 +67,5 @@ def test_what_was_put_in_is_left_out_again(
     found = build_data(*twins, wrong)
     assert set(found.left_out) == put_in
     assert len(found.train) == len(clean.train) - n * len(put_in)
-    assert len(found.held_out) == len(clean.held_out), "what judges is as it was"
+    assert len(found.held_out) == len(clean.held_out), "the held-out part is unchanged"
     assert all(len(values) == len(found.train) for values in found.train.matched.values())

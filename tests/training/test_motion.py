@@ -1,4 +1,4 @@
-"""What was retrieved, displaced: the same numbers as if it had been shown elsewhere."""
+"""Displacing a retrieved chunk gives the same numbers as a demonstration in another place."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ ANGLE = 0.4
 
 
 def elsewhere(episode: Episode, about: F64, away: F64) -> Episode:
-    """The scene turned about a place of the table, then moved."""
+    """The scene rotated about a point of the table, then shifted."""
     shift = np.append(about - yaw(ANGLE)[:2, :2] @ about + away, 0.0)
     if episode.goal is None:
         frame = np.array([*shift, np.cos(ANGLE / 2), 0, 0, np.sin(ANGLE / 2)])
@@ -71,7 +71,7 @@ def moment(config: PolicyConfig, query: Episode, shown: Episode) -> Vectors:
 
 
 @pytest.mark.parametrize("config", [PLANE, SPACE, FROM_NOW], ids=["plane", "space", "from now"])
-def test_a_displaced_sample_is_a_sample_whose_match_was_shown_elsewhere(config: TrainConfig) -> None:
+def test_a_displaced_sample_equals_one_whose_match_was_demonstrated_elsewhere(config: TrainConfig) -> None:
     if config is PLANE:
         query, shown, name = (
             demonstrations("triangle", range(1))[0],
@@ -102,14 +102,14 @@ def test_a_displaced_sample_is_a_sample_whose_match_was_shown_elsewhere(config: 
         np.testing.assert_allclose(values[0].numpy() / unit, wanted.vectors[name] / unit, atol=1e-5)
 
 
-def test_objects_are_told_from_where_they_are_now() -> None:
+def test_retrieved_objects_are_relative_to_their_current_positions() -> None:
     query, shown = arms_demonstration("viperx", 0), arms_demonstration("ur5e", 3)
     here = moment(FROM_NOW.policy, query, shown).vectors["retrieved_proprio"]
     first = FROM_NOW.policy.chunk_size * 20
     apart = shown.objects["box"][6, :3] - query.objects["box"][4, :3]
     np.testing.assert_allclose(here[first : first + 3], apart, atol=1e-6)
     absent = here[first + 32 : first + 48]
-    assert not absent.any(), "there are two objects, not three"
+    assert not absent.any(), "the third object of the layout is absent"
     with pytest.raises(InputError, match="relative_object_poses is for poses in space"):
         replace(PLANE.policy, relative_object_poses=True)
 
@@ -123,7 +123,7 @@ def built(config: TrainConfig) -> TrainingData:
 
 
 @pytest.mark.parametrize(("config", "by"), [(PLANE, 40.0), (FROM_NOW, 0.05)], ids=["plane", "space"])
-def test_the_residual_brings_back_what_was_displaced(config: TrainConfig, by: float) -> None:
+def test_the_residual_compensates_the_displacement(config: TrainConfig, by: float) -> None:
     data = built(config)
     source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, CPU)
     blind = replace(NO_AUGMENT, displace=by, displace_turn=20.0, image_dropout=1.0)
@@ -141,7 +141,7 @@ def test_the_residual_brings_back_what_was_displaced(config: TrainConfig, by: fl
     torch.testing.assert_close(left, chunk, atol=1e-5 * by, rtol=0), "an image says where it is"
 
 
-def test_displaced_residuals_are_of_the_size_that_they_are_divided_by() -> None:
+def test_statistics_account_for_displaced_residuals() -> None:
     augment = replace(SPACE.augment, displace=0.2, displace_turn=20.0, image_dropout=1.0)
     config = replace(FROM_NOW, augment=augment)
     data = built(config)
@@ -156,7 +156,7 @@ def test_displaced_residuals_are_of_the_size_that_they_are_divided_by() -> None:
     np.testing.assert_array_equal(still.statistics.std["action"], plain.std["action"])
 
 
-def test_only_scenes_of_the_worlds_frame_are_displaced() -> None:
+def test_augment_displace_needs_the_world_frame_and_object_poses() -> None:
     config = preset("dualarm-small-world", ["augment.displace=0.05"])
     assert config.augment.displaces
     training_retrieval(config, [])
@@ -169,7 +169,7 @@ def test_only_scenes_of_the_worlds_frame_are_displaced() -> None:
         preset("pusht-small-world", ["policy.inputs=I", "augment.displace=10"])
 
 
-def test_what_is_relative_to_an_object_of_the_plane_is_not_relative_to_the_robot() -> None:
+def test_planar_object_poses_are_not_relative_to_the_robot() -> None:
     policy = replace(PLANE.policy, relative=True)
     origin, _ = Motion(policy, CPU)._origins["retrieved_proprio"]
     rows = policy.chunk_size * policy.proprio_dim

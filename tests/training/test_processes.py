@@ -1,4 +1,4 @@
-"""Two processes, each with all weights or with half of them: the same run as in one."""
+"""Two processes, with replicated or with sharded weights: the same run as in one."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def saved_at(out: Path) -> int:
 
 @pytest.fixture(scope="module")
 def one(configure: Configure, state_data: TrainingData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of one process, which shards nothing."""
+    """The run of one process, without sharding."""
     out = tmp_path_factory.mktemp("one") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "LOG_EVERY", 1)
@@ -57,7 +57,7 @@ def one(configure: Configure, state_data: TrainingData, tmp_path_factory: pytest
 
 @pytest.fixture(scope="module")
 def two(files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runs of two processes; the last ends in death."""
+    """The runs of two processes; in the last one a process is killed."""
     out = tmp_path_factory.mktemp("two")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -84,7 +84,7 @@ def two(files: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.mark.parametrize("run", ["copies", "straight"], ids=["each with all weights", "sharded"])
-def test_two_processes_learn_what_one_does(one: Path, two: Path, run: str) -> None:
+def test_two_processes_train_the_same_weights_as_one(one: Path, two: Path, run: str) -> None:
     for name in ("loss/action", "loss/future_proprio", "held_out/action", "held_out/action_rms"):
         assert rows(two / run, name) == pytest.approx(rows(one, name), rel=1e-5)
     assert len(rows(one, "loss/action")) == 6
@@ -94,10 +94,10 @@ def test_two_processes_learn_what_one_does(one: Path, two: Path, run: str) -> No
         assert torch.allclose(value, shared[name], rtol=1e-3, atol=1e-4), name
 
 
-def test_a_process_holds_half_of_everything(two: Path) -> None:
+def test_a_process_holds_half_of_weights_and_optimizer_state(two: Path) -> None:
     for rank in (0, 1):
         seen = json.loads((two / f"rank-{rank}.json").read_text())["held"]
-        assert len(seen) == 4 + 2 + 3, "straight, stopped, and gone on"
+        assert len(seen) == 4 + 2 + 3, "the uninterrupted, the stopped and the resumed run"
         for parts in seen:
             assert set(parts) == {"weights", "smoothed", "moments"}
             for name, share in parts.items():
@@ -105,13 +105,13 @@ def test_a_process_holds_half_of_everything(two: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["best", "last"])
-def test_a_checkpoint_is_whole_and_of_one_process(one: Path, two: Path, name: str) -> None:
+def test_a_sharded_run_saves_a_whole_checkpoint(one: Path, two: Path, name: str) -> None:
     theirs, ours = from_pretrained(two / "straight" / name), from_pretrained(one / name)
     for key, value in ours.model.state_dict().items():
         assert torch.allclose(value, theirs.model.state_dict()[key], rtol=1e-3, atol=1e-4), key
 
 
-def test_a_rollout_has_the_smoothed_weights_to_itself(two: Path) -> None:
+def test_a_rollout_uses_the_smoothed_weights(two: Path) -> None:
     last = from_pretrained(two / "straight" / "last")
     found = [row["fingerprint"] for row in rows(two / "straight", "rollout")]
     assert len(found) == 2
@@ -119,7 +119,7 @@ def test_a_rollout_has_the_smoothed_weights_to_itself(two: Path) -> None:
     assert found[0] != found[1]
 
 
-def test_all_stop_where_one_is_interrupted_and_go_on_bit_by_bit(two: Path) -> None:
+def test_an_interrupt_of_one_process_stops_all_and_resuming_is_bitwise_equal(two: Path) -> None:
     for rank in (0, 1):
         stopped = json.loads((two / f"rank-{rank}.json").read_text())["stopped"]
         assert stopped == "stopped at iteration 3 of 6: kept; the same command resumes"
@@ -131,7 +131,7 @@ def test_all_stop_where_one_is_interrupted_and_go_on_bit_by_bit(two: Path) -> No
         assert len(found) == 1, name
 
 
-def test_the_death_of_a_process_costs_what_was_not_saved(
+def test_after_a_killed_process_the_run_resumes_from_the_last_saved_state(
     configure: Configure, state_data: TrainingData, one: Path, two: Path
 ) -> None:
     dead = two / "dead"
@@ -139,14 +139,14 @@ def test_the_death_of_a_process_costs_what_was_not_saved(
     assert not list(dead.glob(".*.partial"))
     assert not (dead / "last").exists()
     assert from_pretrained(dead / "best").config == configure(*EXACT).policy
-    train(configure(*EXACT), dead, data=state_data, device="cpu")  # and one process can go on from it
+    train(configure(*EXACT), dead, data=state_data, device="cpu")  # one process can resume it
     for name, value in state(one).items():
         assert torch.allclose(value, state(dead)[name], rtol=1e-3, atol=1e-4), name
 
 
 @contextmanager
 def full_disk(n_bytes: int) -> Iterator[None]:
-    """No file grows larger."""
+    """Limit the size of files."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:
@@ -155,7 +155,7 @@ def full_disk(n_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_told_in_one_line_and_the_last_state_kept(
+def test_a_full_disk_is_an_error_of_one_line_and_keeps_the_last_state(
     configure: Configure, state_data: TrainingData, tmp_path: Path
 ) -> None:
     config, out = configure(*STEPS), tmp_path / "run"
@@ -169,7 +169,7 @@ def test_a_full_disk_is_told_in_one_line_and_the_last_state_kept(
     assert not list(out.glob(".*.partial"))
 
 
-def test_the_plan_says_what_a_process_would_hold() -> None:
+def test_the_plan_lists_the_memory_of_each_process() -> None:
     config = preset("cosmos-2b")
     alone, eight = describe_plan(config), describe_plan(config, 8)
     assert alone["held_gib"] == alone["weights_gib"] == eight["weights_gib"]

@@ -1,4 +1,4 @@
-"""The training loop: whole runs of the smallest network."""
+"""The training loop: complete runs of the smallest network."""
 
 import json
 import os
@@ -44,13 +44,13 @@ def rows(out: Path, name: str) -> list[dict[str, Any]]:
 def straight(
     configure: Configure, state_data: TrainingData, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """Six iterations without a stop."""
+    """A run of six iterations without interruption."""
     out = tmp_path_factory.mktemp("runs") / "straight"
     run(configure(*STATE), out, state_data)
     return out
 
 
-def test_a_run_of_images_and_state_leaves_all_its_files(
+def test_a_run_with_images_and_state_writes_all_its_files(
     configure: Configure, data: TrainingData, tmp_path: Path
 ) -> None:
     told: list[tuple[str, int, int]] = []
@@ -102,7 +102,7 @@ def test_a_run_of_images_and_state_leaves_all_its_files(
     assert not sides["train"] & sides["held_out"]
 
 
-def test_a_run_that_was_stopped_goes_on_bit_by_bit(
+def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
     def stop_at_3(what: str, done: int, total: int, note: str) -> None:
@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_goes_on_bit_by_bit(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_in_mid_step_waits_for_its_end(
+def test_a_signal_during_a_step_stops_after_the_step(
     number: signal.Signals,
     configure: Configure,
     state_data: TrainingData,
@@ -132,16 +132,16 @@ def test_a_signal_in_mid_step_waits_for_its_end(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    smooth = trainer._Run._smooth
+    smooth = trainer._Run._update_ema
 
     def pressed(self: Any) -> None:
-        if self.iteration == 2:  # its weights are stepped, not yet smoothed
+        if self.iteration == 2:  # after the optimizer step, before the smoothing
             os.kill(os.getpid(), number)
         smooth(self)
 
     config, out = configure(*STATE), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(trainer._Run, "_smooth", pressed)
+        patch.setattr(trainer._Run, "_update_ema", pressed)
         with pytest.raises(Stopped, match="stopped at iteration 3 of 6") as stop:
             run(config, out, state_data)
     assert stop.value.number == number
@@ -149,7 +149,7 @@ def test_a_signal_in_mid_step_waits_for_its_end(
     assert all(torch.equal(value, weights(out)[key]) for key, value in weights(straight).items())
 
 
-def test_signals_while_it_saves_wait_for_the_whole_state(
+def test_signals_during_saving_wait_until_the_state_is_written(
     configure: Configure, state_data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = trainer.save_state
@@ -167,7 +167,7 @@ def test_signals_while_it_saves_wait_for_the_whole_state(
     assert (tmp_path / "run/state.safetensors").exists()
 
 
-def test_a_start_that_fails_leaves_no_run_directory(
+def test_a_run_that_fails_in_its_first_step_leaves_no_run_directory(
     configure: Configure, data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Any, *_: object) -> None:
@@ -178,15 +178,15 @@ def test_a_start_that_fails_leaves_no_run_directory(
         patch.setattr(trainer._Run, "_step", full)
         with pytest.raises(MemoryError):
             run(config, tmp_path / "runs/run", data)
-    assert not (tmp_path / "runs").exists(), "the autoencoder was trained, and nothing else"
+    assert not (tmp_path / "runs").exists(), "no training step was completed"
     with monkeypatch.context() as patch:
         patch.setattr(trainer._Run, "_checkpoint", full)
         with pytest.raises(MemoryError):
             run(config, tmp_path / "run", data)
-    assert (tmp_path / "run/metrics.jsonl").exists(), "what had begun is kept"
+    assert (tmp_path / "run/metrics.jsonl").exists(), "a run with completed steps is kept"
 
 
-def test_a_run_out_of_time_stops_without_complaint_and_goes_on(
+def test_a_run_stops_after_max_seconds_without_error_and_resumes(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
     config, out = configure(*STATE), tmp_path / "run"
@@ -194,13 +194,13 @@ def test_a_run_out_of_time_stops_without_complaint_and_goes_on(
         assert run(config, out, state_data, max_seconds=0).iterations == n
     assert run(config, out, state_data).iterations == 6
     assert all(torch.equal(value, weights(out)[key]) for key, value in weights(straight).items())
-    # What is logged is a mean over what was run, not over what would have been.
+    # The logged loss is a mean over the iterations that were run.
     (row,) = rows(out, "loss/action")
     (whole,) = rows(straight, "loss/action")
     assert row["loss/action"] == pytest.approx(whole["loss/action"], rel=0.5)
 
 
-def test_a_run_need_not_keep_what_it_would_resume_from(
+def test_save_every_zero_keeps_no_state_to_resume_from(
     configure: Configure, state_data: TrainingData, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -209,7 +209,7 @@ def test_a_run_need_not_keep_what_it_would_resume_from(
     assert not (out / "state.safetensors").exists()
 
 
-def test_a_run_that_is_done_stays_as_it_is(
+def test_repeating_a_finished_run_changes_nothing(
     configure: Configure, state_data: TrainingData, straight: Path
 ) -> None:
     before = weights(straight)
@@ -217,14 +217,16 @@ def test_a_run_that_is_done_stays_as_it_is(
     assert all(torch.equal(value, weights(straight)[key]) for key, value in before.items())
 
 
-def test_seeds_differ(configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path) -> None:
+def test_another_seed_trains_another_policy(
+    configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
+) -> None:
     run(configure(*STATE, "seed=1"), tmp_path / "run", state_data)
     assert (
         from_pretrained(tmp_path / "run/last").fingerprint != from_pretrained(straight / "last").fingerprint
     )
 
 
-def test_a_fine_tune_begins_where_the_other_ended(
+def test_fine_tuning_starts_from_the_given_weights_and_statistics(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
     base = from_pretrained(straight / "last")
@@ -236,12 +238,14 @@ def test_a_fine_tune_begins_where_the_other_ended(
     for key, value in base.model.state_dict().items():
         assert torch.allclose(value, theirs[key], atol=1e-6), key
     for name, values in base.statistics.std.items():
-        assert (still.statistics.std[name] == values).all(), "as it was trained, not of the few"
+        assert (still.statistics.std[name] == values).all(), (
+            "statistics of the base policy, not of the few demonstrations"
+        )
     run(configure(*begin[:-2]), tmp_path / "moved", few)
     assert from_pretrained(tmp_path / "moved/last").fingerprint != base.fingerprint
 
 
-def test_a_policy_of_another_kind_is_nothing_to_go_on_from(
+def test_fine_tuning_a_policy_of_another_kind_is_an_error(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
     config = configure(*STATE, f"init={straight / 'last'}", "policy.residual=false")
@@ -249,10 +253,10 @@ def test_a_policy_of_another_kind_is_nothing_to_go_on_from(
         run(config, tmp_path / "run", state_data)
 
 
-def test_a_fine_tune_may_change_how_a_chunk_is_carried_over(
+def test_fine_tuning_may_change_the_retrieval_within_the_same_frame(
     configure: Configure, straight: Path, tmp_path: Path
 ) -> None:
-    """From object to contact: the frame is the same, and the new checkpoint retrieves the new way."""
+    """From pusht-object to pusht-contact: the frame is the same; the checkpoint has the new retrieval."""
     begin = (*STATE, f"init={straight / 'last'}")
     contact = ("policy.retrieval_name=pusht-contact", "policy.embodiment=triangle")
     config = configure(*begin, *contact, "n_iterations=1")
@@ -264,7 +268,7 @@ def test_a_fine_tune_may_change_how_a_chunk_is_carried_over(
         run(configure(*begin, *world), tmp_path / "other", data)
 
 
-def test_accumulated_steps_are_one_batch(
+def test_accumulated_steps_equal_one_batch(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
     run(configure(*STATE, "accumulate=4"), tmp_path / "run", state_data)
@@ -272,11 +276,11 @@ def test_accumulated_steps_are_one_batch(
     assert four["loss/future_proprio"] == pytest.approx(one["loss/future_proprio"], rel=1e-4)
 
 
-def test_it_stops_when_it_no_longer_improves(
+def test_training_stops_when_the_held_out_loss_stops_improving(
     configure: Configure, state_data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     losses = iter([3.0, 1.0, 2.0, 2.0, 2.0])
-    monkeypatch.setattr(trainer, "judge", lambda *_: ({"action": next(losses)}, 0.0))
+    monkeypatch.setattr(trainer, "validate", lambda *_: ({"action": next(losses)}, 0.0))
     config = configure("policy.inputs=S", "n_iterations=20", "validate_every=1", "patience=2", "batch_size=4")
     outcome = run(config, tmp_path / "run", state_data)
     assert (outcome.iterations, outcome.best_iteration, outcome.best_loss) == (4, 2, 1.0)
@@ -284,7 +288,7 @@ def test_it_stops_when_it_no_longer_improves(
     assert body["training"]["iteration"] == 2
 
 
-def test_a_directory_in_use_or_of_another_run_is_refused(
+def test_a_run_directory_in_use_or_of_another_run_is_an_error(
     configure: Configure, state_data: TrainingData, straight: Path, tmp_path: Path
 ) -> None:
     config = configure(*STATE)
@@ -297,21 +301,21 @@ def test_a_directory_in_use_or_of_another_run_is_refused(
         run(replace(config, learning_rate=1.0), straight, state_data)
 
 
-def test_a_batch_that_cannot_be_shared_out_is_refused(
+def test_a_batch_that_accumulate_does_not_divide_is_an_error(
     configure: Configure, state_data: TrainingData, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="batch_size 8 cannot be accumulated in 3 steps"):
         run(configure(*STATE, "accumulate=3"), tmp_path / "run", state_data)
 
 
-def test_the_learning_rate_rises_in_a_line_and_falls_along_a_cosine() -> None:
+def test_the_learning_rate_warms_up_linearly_and_decays_as_a_cosine() -> None:
     rates = [cosine(1.0, i, 100, 10) for i in range(101)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert rates[55] == pytest.approx(0.5)
     assert rates[100] == pytest.approx(0)
 
 
-def test_the_plan_is_made_without_the_weights() -> None:
+def test_the_plan_needs_no_weights() -> None:
     plan = describe_plan(preset("cosmos-2b"), 8)
     assert round(plan["parameters"] / 1e9, 3) == 2.059
     assert plan["batch"] == "16 × 4 × 8 = 512"
@@ -320,13 +324,13 @@ def test_the_plan_is_made_without_the_weights() -> None:
     assert plan["samples"] == 20_000 * 512
 
 
-def test_what_was_prepared_is_reused_by_runs_that_see_alike(
+def test_prepared_data_are_reused_by_runs_with_the_same_settings(
     configure: Configure, files: tuple[str, str], tmp_path: Path
 ) -> None:
     def prepared(name: str, *changes: str) -> list[str]:
         told: list[str] = []
         config = configure("n_iterations=1", "validate_every=1", "autoencoder_iterations=2", *changes)
-        train(config, tmp_path / name, device="cpu", tell=told.append)
+        train(config, tmp_path / name, device="cpu", notify=told.append)
         assert told[0].partition(" s until the first iteration: ")[1], told
         facts = json.loads((tmp_path / name / "preparation.json").read_text("utf-8"))
         assert facts["seconds"].keys() >= {"reading", "first step"}
@@ -335,13 +339,15 @@ def test_what_was_prepared_is_reused_by_runs_that_see_alike(
     data = ["retrieval pairs", "moments", "pictures"]
     assert prepared("first") == []
     assert prepared("second", "seed=1") == [*data, "autoencoder", "encoding"]
-    assert prepared("straight", "augment.mirror=false") == [*data, "autoencoder"], "other latents"
-    assert prepared("longer", "autoencoder_iterations=3") == data, "an autoencoder of its own sees otherwise"
+    assert prepared("straight", "augment.mirror=false") == [*data, "autoencoder"], (
+        "mirroring changes the latents"
+    )
+    assert prepared("longer", "autoencoder_iterations=3") == data, "another autoencoder encodes differently"
     assert prepared("varied", "augment.image_copies=1") == [*data, "autoencoder"]
     assert prepared("again", "augment.image_copies=1", "seed=2") == [*data, "autoencoder", "encoding"]
 
 
-def test_every_block_is_compiled_and_nothing_around_it(
+def test_only_the_transformer_blocks_are_compiled(
     configure: Configure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[str] = []

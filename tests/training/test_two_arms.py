@@ -1,4 +1,4 @@
-"""Learning with two arms: data, augmentation, presets, and a whole run at toy size."""
+"""Training with two arms: data, augmentation, presets, and a complete run at toy size."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ N_FRAMES = 8  # of a short demonstration
 
 
 def cut(episode: Episode) -> Episode:
-    """Only its beginning."""
+    """The first frames of an episode."""
     head = slice(0, N_FRAMES)
     return replace(
         episode,
@@ -59,7 +59,7 @@ def data(
 
 
 def taken(data: TrainingData, config: TrainConfig, augment: AugmentConfig) -> dict[str, torch.Tensor]:
-    """Every training moment, in units of the world."""
+    """Every training sample, in unnormalised units."""
     cpu = torch.device("cpu")
     source = BatchSource(data.train, torch.zeros(0), data.statistics, config.policy, cpu)
     batch = source.take(torch.arange(len(source)), augment, torch.Generator().manual_seed(0))
@@ -78,7 +78,9 @@ def test_the_debug_preset_trains_from_packed_frames(tmp_path: Path) -> None:
         pool=str(files["ur5e"]),
     )
     data = load_data(config)
-    assert 3 * n < len(data.pictures) <= 4 * n, "three of each moment, and some of the pool, each once"
+    assert 3 * n < len(data.pictures) <= 4 * n, (
+        "three images of each frame and some of the pool, each stored once"
+    )
     outcome = train(config, tmp_path / "run", data=data, device="cpu")
     assert outcome.iterations == 4
     policy = from_pretrained(outcome.last)
@@ -87,19 +89,19 @@ def test_the_debug_preset_trains_from_packed_frames(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "samples.png").is_file()
 
 
-def test_the_twin_s_residual_is_what_the_robots_differ_by(data: TrainingData) -> None:
+def test_the_residual_to_the_same_scene_is_the_difference_between_the_robots(data: TrainingData) -> None:
     residual = (data.train.actions - data.train.base[:, 0]) * data.train.valid
     places = residual.reshape(len(data.train), -1, 2, 10)[..., :3]
-    assert np.sqrt(np.square(places).mean()) < 0.03, "metres"
+    assert np.sqrt(np.square(places).mean()) < 0.03, "in metres"
 
 
-def test_numbers_that_hardly_vary_are_not_blown_up(data: TrainingData) -> None:
+def test_nearly_constant_values_have_a_minimum_deviation(data: TrainingData) -> None:
     for name, std in data.statistics.std.items():
         assert std.min() >= (0.002 if name == "action" else 0.02) - 1e-6
     assert data.statistics.std["proprio"][9] >= 0.2, "a gripper"
 
 
-def test_shifting_everything_changes_no_residual(data: TrainingData, config: TrainConfig) -> None:
+def test_shifting_the_scene_changes_no_residual(data: TrainingData, config: TrainConfig) -> None:
     still = taken(data, config, NO_AUGMENT)
     aside = taken(data, config, replace(NO_AUGMENT, image_dropout=1.0, shift=0.05))
     for name in ("action", "retrieved_action"):
@@ -113,7 +115,7 @@ def test_shifting_everything_changes_no_residual(data: TrainingData, config: Tra
     torch.testing.assert_close(seeing["proprio"], still["proprio"]), "an image says where it is"
 
 
-def test_noise_on_the_chunk_leaves_grippers_and_is_taken_back(
+def test_chunk_noise_leaves_grippers_unchanged_and_the_residual_compensates_it(
     data: TrainingData, config: TrainConfig
 ) -> None:
     still = taken(data, config, NO_AUGMENT)
@@ -127,7 +129,7 @@ def test_noise_on_the_chunk_leaves_grippers_and_is_taken_back(
     assert ((spread[3:9] > 0.01) & (spread[3:9] < 0.04)).all()
 
 
-def test_without_a_residual_actions_are_told_from_where_the_tools_are(
+def test_without_a_residual_actions_are_relative_to_the_current_tools(
     sides: tuple[list[Episode], list[Episode]], config: TrainConfig
 ) -> None:
     alone = replace(
@@ -141,7 +143,7 @@ def test_without_a_residual_actions_are_told_from_where_the_tools_are(
     np.testing.assert_allclose(found, want, atol=1e-5)
 
 
-def test_a_demonstration_that_does_something_else_is_left_out_by_name(config: TrainConfig) -> None:
+def test_a_demonstration_with_the_actions_of_another_task_is_left_out(config: TrainConfig) -> None:
     target = demonstrations("viperx", range(8))
     wrong = demonstrations("viperx", range(50, 51), "lift_pot")[0]
     n = min(len(wrong), len(target[1]))
@@ -153,13 +155,13 @@ def test_a_demonstration_that_does_something_else_is_left_out_by_name(config: Tr
     assert data.n_episodes == (7, 1, 8)
 
 
-def test_tasks_are_chosen_by_their_key(sides: tuple[list[Episode], list[Episode]]) -> None:
+def test_where_selects_tasks_by_their_key(sides: tuple[list[Episode], list[Episode]]) -> None:
     both = [*sides[0], *demonstrations("viperx", range(2), "lift_pot")]
     assert where(both, ("task_key=move_can_pot",)) == sides[0]
     assert where(both, ("task_key=move_can_pot", "task_key=lift_pot")) == where(both, ()) == both
 
 
-def test_demonstrations_of_another_world_are_refused(
+def test_demonstrations_of_another_world_are_errors(
     sides: tuple[list[Episode], list[Episode]], config: TrainConfig
 ) -> None:
     with pytest.raises(InputError, match=r"target .* has 2-D action, robot 'dualarm' 20-D"):
@@ -170,14 +172,14 @@ def test_demonstrations_of_another_world_are_refused(
         build_data(sides[0], pushes("disc", range(4)), preset("debug"))
 
 
-def test_left_and_right_are_not_swapped() -> None:
+def test_mirroring_a_two_arm_robot_is_an_error() -> None:
     with pytest.raises(
         InputError, match=r"robot 'dualarm' has no left and right to swap: set augment.mirror=false"
     ):
         preset("dualarm-nano", ["augment.mirror=true"])
 
 
-def test_presets_keep_what_they_say() -> None:
+def test_dualarm_presets_have_consistent_settings() -> None:
     ours, world = RECIPES["dualarm-nano"], RECIPES["dualarm-nano-world"]
     alone, all_pools = RECIPES["dualarm-nano-no-retrieval"], RECIPES["dualarm-nano-co-training"]
     ceiling = RECIPES["dualarm-nano-supervised"]
@@ -203,6 +205,6 @@ def test_presets_keep_what_they_say() -> None:
     assert apart.policy.relative_object_poses
     assert apart.augment.displaces
     assert apart.augment.image_dropout == 1.0
-    assert build_layout(apart.policy).n_tokens == 5, "one a slot"
+    assert build_layout(apart.policy).n_tokens == 5, "one token for each slot"
     for config in (ours, world, apart, alone, all_pools, ceiling, preset("pusht-nano")):
         assert from_json(config.to_json()) == config

@@ -1,4 +1,4 @@
-"""Two nodes of torchrun on loopback: a sharded run is saved by two ranks and gone on with by four."""
+"""Two torchrun nodes on loopback: a sharded run is saved by two ranks and resumed by four."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXACT = (
 
 
 def on_two_nodes(files: tuple[str, str], out: Path, ranks_a_node: int, seconds: float) -> str:
-    """Run until it ends or the time is over; what the first rank says."""
+    """Run until training ends or the time is over; returns the output of the first rank."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -58,7 +58,7 @@ def on_two_nodes(files: tuple[str, str], out: Path, ranks_a_node: int, seconds: 
     return told[0][0]
 
 
-def test_two_ranks_begin_and_four_go_on_as_one_process_would(
+def test_a_run_of_two_ranks_resumed_by_four_equals_one_process(
     configure: Callable[..., TrainConfig], state_data: TrainingData, files: tuple[str, str], tmp_path: Path
 ) -> None:
     alone, shared = tmp_path / "alone", tmp_path / "shared"

@@ -1,4 +1,4 @@
-"""A π0-type policy is trained, kept, resumed and rolled out by the same code as any other."""
+"""A policy of the π0 type is trained, saved, resumed and rolled out by the same code as any other."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -33,7 +33,7 @@ IN_WORLD = ("policy.retrieval_name=pusht-world", "policy.canonical=false")
 
 @pytest.fixture(scope="module")
 def make(files: tuple[str, str]) -> Make:
-    """The debug preset on the small data."""
+    """The preset debug-pi0 on the small data."""
 
     def configured(*changes: str) -> TrainConfig:
         return replace(preset("debug-pi0", ["batch_size=8", *changes]), target=files[0], pool=files[1])
@@ -50,13 +50,13 @@ def pixels(make: Make, tmp_path_factory: pytest.TempPathFactory) -> TrainingData
 
 @pytest.fixture(scope="module")
 def straight(make: Make, pixels: TrainingData, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four iterations without a stop."""
+    """A run of four iterations without interruption."""
     out = tmp_path_factory.mktemp("runs") / "straight"
     train(make("n_iterations=4", "validate_every=2"), out, data=pixels, device="cpu")
     return out
 
 
-def test_a_run_leaves_a_checkpoint_and_no_autoencoder(straight: Path, make: Make) -> None:
+def test_a_run_writes_a_checkpoint_and_no_autoencoder(straight: Path, make: Make) -> None:
     for name in ("config.json", "run.json", "metrics.jsonl", "state.safetensors"):
         assert (straight / name).exists(), name
     assert not (straight / "autoencoder").exists()
@@ -70,12 +70,10 @@ def test_a_run_leaves_a_checkpoint_and_no_autoencoder(straight: Path, make: Make
         "held_out/action",
         "held_out/action_rms",
         "held_out/replay_rms",
-    }, "there is no objective of images or states"
+    }, "no losses of images or states"
 
 
-def test_a_run_with_the_time_step_in_its_norms_learns(
-    make: Make, pixels: TrainingData, tmp_path: Path
-) -> None:
+def test_the_pi05_network_trains_its_adaptive_norms(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
     config = make("n_iterations=2", "validate_every=2", "policy.noise=logit_normal", "policy.noise_shift=3")
     sizes = Pi05NetworkConfig(**asdict(config.policy.network))  # type: ignore[call-overload]
     config = replace(config, policy=replace(config.policy, network=sizes))
@@ -84,10 +82,10 @@ def test_a_run_with_the_time_step_in_its_norms_learns(
     assert policy.config == config.policy
     assert (policy.config.network.backbone, policy.config.noise) == ("pi05", "logit_normal")
     gates = [v for k, v in policy.model.state_dict().items() if k.endswith("layernorm.dense.weight")]
-    assert all(gate.any() for gate in gates), "they were shut"
+    assert all(gate.any() for gate in gates), "they are initialised to zero"
 
 
-def test_a_run_that_was_stopped_goes_on_bit_by_bit(
+def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(
     straight: Path, make: Make, pixels: TrainingData, tmp_path: Path
 ) -> None:
     def stop_at_2(what: str, done: int, total: int, note: str) -> None:
@@ -108,7 +106,7 @@ def test_a_run_that_was_stopped_goes_on_bit_by_bit(
 
 
 def rolled_out(checkpoint: Path, pool: str, n_steps: int) -> list[float]:
-    """The coverages of a short episode, as `recap eval` runs it."""
+    """The coverage of a short episode, run as by `recap eval`."""
     board: dict[str, Any] = {"options": {"pusher": "triangle"}, "tasks": ("+45",), "seeds": (500,)}
     spec = EvalSpec(AgentConfig(str(checkpoint)), "pusht", max_steps=n_steps, pool=pool, **board)
     agent = make_agent(spec)
@@ -118,19 +116,19 @@ def rolled_out(checkpoint: Path, pool: str, n_steps: int) -> list[float]:
     return [result.metrics["coverage"] for result in results]
 
 
-def test_it_is_rolled_out_by_its_path(straight: Path, files: tuple[str, str]) -> None:
+def test_a_checkpoint_is_rolled_out_by_its_path(straight: Path, files: tuple[str, str]) -> None:
     first = rolled_out(straight / "last", files[1], 6)
-    assert first == rolled_out(straight / "last", files[1], 6), "a seed's episode is always the same"
+    assert first == rolled_out(straight / "last", files[1], 6), "the episode of a seed is reproducible"
 
 
-def test_it_learns_without_retrieval_too(make: Make, files: tuple[str, str], tmp_path: Path) -> None:
+def test_training_without_retrieval_works(make: Make, files: tuple[str, str], tmp_path: Path) -> None:
     without = ("policy.residual=false", "policy.retrieval=false", *IN_WORLD)
     outcome = train(make("n_iterations=1", *without), tmp_path / "run", device="cpu")
     assert not from_pretrained(outcome.last).config.retrieval
     rolled_out(outcome.last, files[1], 3)
 
 
-def test_published_weights_are_where_it_begins(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
+def test_training_starts_from_published_weights(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
     from recap_pi0.config import PI0_DEBUG
     from recap_pi0.pi0 import build_pi0
 
@@ -143,7 +141,7 @@ def test_published_weights_are_where_it_begins(make: Make, pixels: TrainingData,
     assert all(torch.allclose(v, learned[key], rtol=0, atol=1e-9) for key, v in network.state_dict().items())
 
 
-def test_pictures_and_their_mirror_images_are_shown_as_pixels(make: Make, pixels: TrainingData) -> None:
+def test_images_and_mirrored_images_are_given_as_pixels(make: Make, pixels: TrainingData) -> None:
     config = make().policy
     stored = torch.from_numpy(pixels.pictures).permute(0, 3, 1, 2)
     source = BatchSource(pixels.train, stored, pixels.statistics, config, CPU)
@@ -159,15 +157,15 @@ def test_pictures_and_their_mirror_images_are_shown_as_pixels(make: Make, pixels
         (np.allclose(row, one, atol=1e-6), np.allclose(row, one[..., ::-1], atol=1e-6))
         for row, one in zip(mirrored.values["frame/top"].numpy(), expected, strict=True)
     }
-    assert sides == {(True, False), (False, True)}, "some as they are and some the other way round"
+    assert sides == {(True, False), (False, True)}, "some images are mirrored and some are not"
 
 
-def test_its_activations_cannot_be_recomputed(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
+def test_activation_checkpointing_is_an_error(make: Make, pixels: TrainingData, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="set checkpointing=false"):
         train(make("checkpointing=true"), tmp_path / "run", data=pixels, device="cpu")
 
 
-def test_the_plan_is_made_without_the_weights() -> None:
+def test_the_plan_needs_no_weights() -> None:
     plan = describe_plan(preset("pi0-base"))
     assert round(plan["parameters"] / 1e9, 1) == 3.5
     assert plan["slots"][-2:] == ["proprio", "action *"]

@@ -1,4 +1,4 @@
-"""A sharded run, for so many seconds; started by torchrun on each node."""
+"""A sharded run with a time limit; started by torchrun on each node."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""Runs of two processes: once each with all weights, then sharded; started by torchrun.
+"""Runs of two processes: first with replicated weights, then sharded; started by torchrun.
 
-Each process writes what it held, and how it was stopped, to `rank-N.json`. The last run ends in death.
+Each process writes the shares it held, and how it was stopped, to `rank-N.json`. The last run is killed.
 """
 
 import json
@@ -29,33 +29,33 @@ save = trainer._Run._save
 
 
 def share(tensors: Iterable[Tensor]) -> float:
-    """Of what these tensors would take whole, what this process keeps in memory."""
+    """The share of the tensors' bytes that this process keeps in memory."""
     some = list(tensors)
     kept = sum(local(t).untyped_storage().nbytes() for t in some)
     return kept / sum(t.numel() * t.element_size() for t in some)
 
 
 def measured(run: Any) -> None:
-    """Save as ever, but first see what this process holds."""
+    """Save as usual, but first record the shares that this process holds."""
     moments = [v for state in run.optimizer.state.values() for v in state.values() if v.ndim]
-    parts = {"weights": run.raw.parameters(), "smoothed": run.smooth.parameters(), "moments": moments}
+    parts = {"weights": run.raw_model.parameters(), "smoothed": run.ema.parameters(), "moments": moments}
     held.append({name: share(tensors) for name, tensors in parts.items()})
     save(run)
 
 
 def roll_out(iteration: int, policy: TrainedPolicy) -> dict[str, float]:
-    """Only the main process is asked: the policy must need no other."""
+    """Called in the main process only: the policy must not need the others."""
     return {"fingerprint": int(policy.fingerprint, 16)}
 
 
 def press_ctrl_c(what: str, done: int, total: int, note: str) -> None:
-    """On one process alone, as torchrun passes it on to one before the other."""
+    """Interrupt one process only, as torchrun signals one before the other."""
     if (what, done, RANK) == ("iterations", 3, 1):
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def die(run: Any) -> None:
-    """Of the second process, where the first waits for its part of the weights."""
+    """Kill the second process while the first waits for its part of the weights."""
     if RANK == 1 and run.iteration == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     save(run)

@@ -1,1 +1,1 @@
-"""The first look: a frozen policy gains a task because demonstrations are appended to its pool."""
+"""The demo: a frozen policy gains a task because demonstrations are appended to its pool."""

@@ -80,7 +80,7 @@ def demo(
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """`10,40`."""
+    """Parse sizes such as `10,40`."""
     try:
         return tuple(int(item) for item in text.split(","))
     except ValueError:

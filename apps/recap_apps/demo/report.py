@@ -1,4 +1,4 @@
-"""The demo in writing: a table for the terminal, and a page that needs nothing but its own folder."""
+"""The demo's report: a table for the terminal, and a page that only needs its own folder."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LEGEND = (
 
 
 def table_rows(stages: Sequence[Stage]) -> list[list[str]]:
-    """One row a stage, as text."""
+    """One row per stage, as text."""
     rows = []
     for i, stage in enumerate(stages):
         rates = [stage.rate(key, replay=replay) for replay in (False, True) for key in KEYS]
@@ -85,7 +85,7 @@ def render_stages(stages: Sequence[Stage]) -> RenderableType:
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in COLUMNS:
-        # In two lines, so that the row fits.
+        # Two lines per heading, so that the table fits.
         table.add_column(name.replace(" > ", "\n> "), justify="right", no_wrap=True)
     for row in table_rows(stages):
         table.add_row(*(cell.replace("[", r"\[") for cell in row))
@@ -93,7 +93,7 @@ def render_stages(stages: Sequence[Stage]) -> RenderableType:
 
 
 def conclusion(result: DemoResult) -> str:
-    """What came of it, in words that hold whatever it was; replay tells what the pool does by itself."""
+    """The result in words that fit any result; replay shows the effect of the pool alone."""
     last = result.stages[-1]
     grown = [f"past {key} {_points(g.pairs)} ({_counted(g)})" for key, g in result.total.items()]
     ahead = [f"past {key} {_points(against_replay(last, key))}" for key in KEYS]
@@ -113,7 +113,7 @@ def _counted(found: Gain) -> str:
 
 
 def next_steps(spec: DemoSpec, pool: str) -> list[tuple[str, str]]:
-    """Commands to try now, and what each does."""
+    """Commands to try next, and what each does."""
     policy = [] if spec.policy == POLICY else ["--policy", spec.policy]
     angle = "17" if spec.angle != 17 else angle_key(ANGLE)
     block = "ell" if spec.block != "ell" else BLOCK
@@ -130,7 +130,7 @@ def next_steps(spec: DemoSpec, pool: str) -> list[tuple[str, str]]:
 
 
 def page(result: DemoResult, pool: str) -> str:
-    """The whole page; film and still lie beside it."""
+    """The whole page; film and still are next to it."""
     spec, stages = result.spec, result.stages
     absorbed = [
         [
@@ -158,9 +158,9 @@ def page(result: DemoResult, pool: str) -> str:
 
 <h2>One start, before and after</h2>
 <video src="{FILM}" poster="{STILL}" controls muted loop playsinline></video>
-<p class="note">Start {result.film_seed}, {film}. From left to right: the board now; where the policy
-is given pictures, the future that it predicts, laid over the faded board; the moment of the pool that it
-follows. Twice the real speed.</p>
+<p class="note">Start {result.film_seed}, {film}; before above, after below, at twice the real speed. The film
+has from left to right, the picture in rows: the board; where the policy is given pictures, the future that it
+predicts, laid over the faded board; the moment of the pool that it follows.</p>
 <img src="{STILL}" alt="Moments of the episode before and after, with the predicted future and the
 retrieved frames">
 

@@ -1,4 +1,4 @@
-"""The demo from first to last: roll out, append, roll out again, film it and write it up."""
+"""Runs the demo: roll out, append, roll out again, film and report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recap.pool.memory import MemoryPool
 from recap.pool.store import Pool
 from recap.retrieval.explain import observation_at
 from recap.retrieval.retriever import Retriever
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.run_directory import hold_run_directory, write_whole
 from recap.types import EpisodeResult, Query
 from recap.video import write_video
@@ -34,7 +34,7 @@ from recap_worlds.pusht.suite import context_of
 from recap_worlds.pusht.tasks import FPS, angle_key
 
 POOL = "pool"
-N_PROBES = 50  # layers, about 0.1 s
+N_PROBES = 50  # layers; they take about 0.1 s
 
 
 @contextmanager
@@ -48,14 +48,14 @@ def _say_nothing(text: str) -> None:
 
 @dataclass(frozen=True)
 class Voice:
-    """How the demo speaks while it works."""
+    """How the demo prints messages and progress."""
 
     say: Callable[[str], None] = _say_nothing
     bar: Callable[[str], AbstractContextManager[Progress]] = _no_bar
 
 
 def run_demo(spec: DemoSpec, out: Path, workers: int = 1, voice: Voice | None = None) -> DemoResult:
-    """Show it, and write the page with its film and numbers into `out`; an older demo there is replaced."""
+    """Run the demo, and write the page with film and numbers to `out`; an older demo there is replaced."""
     voice = voice or Voice()
     started = time.perf_counter()
     policy = load_policy(spec)
@@ -70,7 +70,7 @@ def run_demo(spec: DemoSpec, out: Path, workers: int = 1, voice: Voice | None = 
 
 
 def load_policy(spec: DemoSpec) -> TrainedPolicy:
-    """The policy, which must be one that retrieves."""
+    """The policy; one that does not retrieve is an error."""
     policy = from_pretrained(spec.policy)
     if not policy.config.retrieval:
         raise InputError(
@@ -82,31 +82,31 @@ def load_policy(spec: DemoSpec) -> TrainedPolicy:
 
 
 def empty_pool(path: Path) -> Pool:
-    """A new pool, or that of an older demo; what it held stays in its history."""
+    """A new pool, or that of an older demo, emptied; its old contents stay in its history."""
     if not path.exists():
         return Pool.create(path)
     pool = Pool.open(path)
     pool.remove(pool.ids())
     for name in pool.files.names("derived"):
-        pool.files.remove(name)  # else the time to absorb would be that of the second time
+        pool.files.remove(name)  # otherwise derived data of the older demo would shorten the measured times
     return pool
 
 
 class _Run:
-    """One demo under way."""
+    """The state of one demo."""
 
     def __init__(self, spec: DemoSpec, policy: TrainedPolicy, pool: Pool, workers: int, voice: Voice) -> None:
         self.spec, self.policy, self.pool = spec, policy, pool
         self.workers, self.voice = workers, voice
         self.context = context_of(spec.block, LEARNER)
-        # The same agent at every stage; with an empty pool it acts all the same.
+        # The same agent at every stage; it also acts with an empty pool.
         config = AgentConfig(spec.policy, reaction="ignore")
         self.agent = assemble_agent(config, pool, policy, context=self.context)
         self.retriever = self.agent.retriever
-        self.traces: list[list[Trace]] = []  # stage by stage, by seed
+        self.traces: list[list[Trace]] = []  # for each stage, by seed
 
     def _replay(self) -> RetrievalAgent:
-        """What is retrieved, acted out: with the policy's settings and without its network."""
+        """An agent that executes the retrieved chunks with the policy's settings, without its network."""
         return RetrievalAgent(
             self.retriever,
             n_action_steps=self.agent.n_action_steps,
@@ -116,7 +116,7 @@ class _Run:
         )
 
     def show(self) -> DemoResult:
-        """Every stage."""
+        """Run all stages."""
         spec, policy, say = self.spec, self.policy, self.voice.say
         first, count = policy.fingerprint, n_parameters(policy)
         n_bytes = (find_checkpoint(spec.policy) / WEIGHTS).stat().st_size
@@ -133,7 +133,7 @@ class _Run:
             absorbed = self._append(addition)
             stages.append(self._stage(absorbed, stages[-1].n_demonstrations + len(absorbed.ids)))
             say(_standing(stages, spec))
-        vars(policy).pop("fingerprint")  # it is kept from the first time, and must be computed anew
+        vars(policy).pop("fingerprint")  # cached, so remove it to compute it again
         last = policy.fingerprint
         if last != first:
             raise RecapError(f"the weights have changed, from {first} to {last}: report this")
@@ -141,7 +141,7 @@ class _Run:
         return DemoResult(spec, (first, last), count, n_bytes, tuple(stages), film_seed(stages))
 
     def _append(self, addition: int) -> Absorbed:
-        """Collect a addition, add it to the pool, and ask for it."""
+        """Collect demonstrations, add them to the pool, and time the first retrieval that uses them."""
         spec = self.spec.collection(addition, self.policy.config.image.camera_size)
         started = time.perf_counter()
         with self.voice.bar(f"{spec.per_angle} demonstrations") as progress:
@@ -149,7 +149,7 @@ class _Run:
         collect_s = time.perf_counter() - started
         now = observation_at(episodes[0], 0)
         query = Query((now,), now, self.context)
-        # Once in memory, so that the first addition is not charged with what numba compiles.
+        # First in memory, so that numba's compilation is not included in the measured time.
         Retriever(MemoryPool(episodes), self.retriever.describer, self.retriever.config).retrieve(query)
         began = time.perf_counter()
         version = self.pool.add(episodes)
@@ -158,7 +158,7 @@ class _Run:
         used = time.perf_counter()
         ids = tuple(episode.id for episode in episodes)
         view = self.retriever.view_of(found)
-        if not found.matches or in_demonstration(view, found.matches[0].ref).episode_id not in ids:
+        if not found.matches or source_frame(view, found.matches[0].ref).episode_id not in ids:
             raise RecapError(f"pool {self.pool.uri} does not answer with what was added: report this")
         absorbed = Absorbed(ids, collect_s, 1000 * (added - began), 1000 * (used - added), version)
         self.voice.say(
@@ -169,18 +169,18 @@ class _Run:
         return absorbed
 
     def _stage(self, absorbed: Absorbed | None, n_demonstrations: int) -> Stage:
-        """Roll out the policy, then replay, from the pool as it is."""
+        """Roll out the policy, then replay, with the current pool."""
         what = f"{n_demonstrations} demonstrations: "
         policy, traces = self._roll_out(self.agent, what + "policy")
         replay, _ = self._roll_out(self._replay(), what + "replay")
         self.traces.append(traces)
-        refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.given.refs]
+        refs = [ref for trace in traces for plan in trace.plans if plan for ref in plan.conditioning.refs]
         view = self.retriever.source.view()
-        retrieved = tuple(sorted({in_demonstration(view, ref).episode_id for ref in refs}))
+        retrieved = tuple(sorted({source_frame(view, ref).episode_id for ref in refs}))
         return Stage(n_demonstrations, policy, replay, retrieved, absorbed)
 
     def _roll_out(self, agent: RetrievalAgent, what: str) -> tuple[tuple[EpisodeResult, ...], list[Trace]]:
-        """All seeds side by side, so that one call of the policy serves them all."""
+        """Roll out all seeds in parallel, so that the policy processes them in one batch."""
         spec, max_steps = self.spec.evaluation(), self.spec.max_steps
         trials = spec.trials()
         n_all, n_done = len(trials) * (max_steps + 1), 0
@@ -197,13 +197,13 @@ class _Run:
                 if result.outcome == "error":
                     why = (result.error or "").strip().splitlines()[-1:]
                     raise RecapError(f"the rollout of seed {result.seed} failed: {''.join(why)}")
-                report(max_steps - result.steps)  # what it did not need
+                report(max_steps - result.steps)  # steps that were not needed
                 results.append(result)
         return tuple(sorted(results, key=lambda r: r.seed)), recorder.traces()
 
 
 def film_seed(stages: Sequence[Stage]) -> int:
-    """The start to film: one that was gained, if possible past the last threshold; else the most improved."""
+    """The start to film: a gained one, if possible at the last threshold; otherwise the most improved one."""
     for key in reversed(KEYS):
         if gained := gain(stages[0], stages[-1], key).gained:
             return gained[0]
@@ -212,7 +212,7 @@ def film_seed(stages: Sequence[Stage]) -> int:
 
 
 def _standing(stages: Sequence[Stage], spec: DemoSpec) -> str:
-    """How the last stage did, in one line."""
+    """The result of the last stage in one line."""
     stage = stages[-1]
     policy, replay = ([stage.rate(key, replay=r).k for key in KEYS] for r in (False, True))
     line = (
@@ -227,7 +227,7 @@ def _standing(stages: Sequence[Stage], spec: DemoSpec) -> str:
 
 
 def _film(result: DemoResult, run: _Run, out: Path) -> None:
-    """The video of one start before and after, and its still."""
+    """Write the video of one start before and after, and its still."""
     spec, stages = result.spec, result.stages
     at = spec.seeds.index(result.film_seed)
     reels = []
@@ -249,11 +249,11 @@ def _film(result: DemoResult, run: _Run, out: Path) -> None:
 
 @contextmanager
 def _threads(most: int) -> Iterator[None]:
-    """Let torch compute on up to so many cores meanwhile."""
+    """Within the block torch uses `most` cores or one, whichever is faster."""
     import torch
 
     before = torch.get_num_threads()
-    # Threads wait for each other at every layer: where other programs are at work, one is much quicker.
+    # Threads wait for each other at every layer: if other programs run, one thread is much faster.
     torch.set_num_threads(min({1, most}, key=_probe))
     try:
         yield
@@ -262,7 +262,7 @@ def _threads(most: int) -> Iterator[None]:
 
 
 def _probe(n_threads: int) -> float:
-    """How long a few layers take on so many threads."""
+    """Time of a few layers with this number of threads."""
     import torch
 
     torch.set_num_threads(n_threads)

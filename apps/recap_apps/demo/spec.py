@@ -1,4 +1,4 @@
-"""What the demo does, and what came of it."""
+"""The demo's specification and results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recap_worlds.pusht.tasks import MAX_STEPS, THRESHOLDS
 ENV = "pusht"
 POLICY = "pusht-nano"
 BLOCK = "tee"
-ANGLE = 30.0  # degrees; a goal that training has not seen
+ANGLE = 30.0  # degrees; a goal that is not in the training data
 ADDITIONS = (10, 40)
 N_SEEDS = 8
 
@@ -31,12 +31,12 @@ KEYS = tuple(threshold_key(t) for t in THRESHOLDS)
 
 @dataclass(frozen=True)
 class DemoSpec:
-    """What is shown; equal specs show the same, but for the times."""
+    """What the demo shows; equal specs give equal results, except for times."""
 
     policy: str = POLICY  # a shipped name or a path
     block: str = BLOCK
     angle: float = ANGLE
-    additions: tuple[int, ...] = ADDITIONS  # how many demonstrations are appended, one after the other
+    additions: tuple[int, ...] = ADDITIONS  # demonstrations to append at each stage
     n_seeds: int = N_SEEDS
     max_steps: int = MAX_STEPS
 
@@ -54,11 +54,11 @@ class DemoSpec:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The starts that are rolled out at every stage."""
+        """The starts of the rollouts at every stage."""
         return tuple(range(FIRST_TEST_SEED, FIRST_TEST_SEED + self.n_seeds))
 
     def evaluation(self) -> EvalSpec:
-        """How the learner is rolled out."""
+        """The evaluation of the learner."""
         return EvalSpec(
             AgentConfig(self.policy),
             ENV,
@@ -69,7 +69,7 @@ class DemoSpec:
         )
 
     def collection(self, addition: int, image_size: int) -> CollectSpec:
-        """What the teacher shows in that addition: scenes that nothing else has."""
+        """The teacher's demonstrations for one addition, in scenes that are used nowhere else."""
         return CollectSpec(
             TEACHER,
             (self.angle,),
@@ -82,45 +82,45 @@ class DemoSpec:
 
 @dataclass(frozen=True)
 class Absorbed:
-    """A addition, and how long it took until it was in use."""
+    """One addition, and the time until it was used."""
 
     ids: tuple[str, ...]
     collect_s: float
-    add_ms: float  # until it was safe on disk
-    use_ms: float  # from then until a retrieval had used it
+    add_ms: float  # until it was on disk
+    use_ms: float  # from then until the first retrieval that used it
     version: int  # of the pool
 
     @property
     def total_ms(self) -> float:
-        """From the call of `add` to the first retrieval that used it."""
+        """From the call of `add` to the first retrieval that used the addition."""
         return self.add_ms + self.use_ms
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What the pool was worth at one size."""
+    """Results with one size of the pool."""
 
     n_demonstrations: int
     policy: tuple[EpisodeResult, ...]  # by seed
     replay: tuple[EpisodeResult, ...]
-    retrieved: tuple[str, ...]  # the demonstrations that the policy was given a moment of
-    absorbed: Absorbed | None  # what came in before it; None for the first stage
+    retrieved: tuple[str, ...]  # demonstrations that the policy retrieved from
+    absorbed: Absorbed | None  # the addition before it; None for the first stage
 
     def rate(self, key: str, replay: bool = False) -> Rate:
-        """Successes past that threshold."""
+        """Success rate at that threshold."""
         results = self.replay if replay else self.policy
         k = sum(succeeded(result, key) for result in results)
         return Rate(k, len(results), wilson(k, len(results)))
 
 
 def best_coverage(result: EpisodeResult) -> float:
-    """Of the goal, at any step."""
+    """The highest coverage of the goal at any step."""
     return result.metrics["coverage"]
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The policy at two stages, seed by seed."""
+    """The policy at two stages, compared by seed."""
 
     gained: tuple[int, ...]  # seeds
     lost: tuple[int, ...]
@@ -128,7 +128,7 @@ class Gain:
 
 
 def gain(before: Stage, after: Stage, key: str) -> Gain:
-    """Which starts succeed past that threshold now and did not before, and the other way round."""
+    """Starts that succeed at that threshold only after, or only before."""
     old, new = ({(r.task, r.seed): succeeded(r, key) for r in stage.policy} for stage in (before, after))
     return Gain(
         gained=tuple(name[1] for name in new if new[name] and not old[name]),
@@ -138,7 +138,7 @@ def gain(before: Stage, after: Stage, key: str) -> Gain:
 
 
 def against_replay(stage: Stage, key: str) -> PairedDifference:
-    """The policy less replay, start by start: what the network itself is worth at that stage."""
+    """Policy minus replay, paired by start: the effect of the network at that stage."""
     replay, policy = (
         {(r.task, r.seed): succeeded(r, key) for r in results} for results in (stage.replay, stage.policy)
     )
@@ -147,7 +147,7 @@ def against_replay(stage: Stage, key: str) -> PairedDifference:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """All that the demo found."""
+    """All results of the demo."""
 
     spec: DemoSpec
     fingerprints: tuple[str, str]  # of the weights, first and last
@@ -159,11 +159,11 @@ class DemoResult:
 
     @property
     def total(self) -> dict[str, Gain]:
-        """From the first stage to the last, by threshold."""
+        """Gain from the first to the last stage, by threshold."""
         return {key: gain(self.stages[0], self.stages[-1], key) for key in KEYS}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """JSON values."""
         return {
             "spec": asdict(self.spec),
             "seeds": list(self.spec.seeds),

@@ -1,4 +1,4 @@
-"""Demonstrations from several processes; a module of its own, so that they need not load torch."""
+"""Collects demonstrations in several processes; a separate module, so that these need not load torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 def collect(spec: CollectSpec, workers: int, progress: Progress) -> list[Episode]:
-    """The demonstrations, in order, made by several processes."""
+    """Collect the demonstrations in several processes; returns them in order."""
     demos = spec.demos()
     found: dict[int, Episode] = {}
     progress(0, len(demos))

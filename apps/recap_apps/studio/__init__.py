@@ -1,1 +1,1 @@
-"""The page for a person: teach by dragging, watch the frozen policy use it, look after the pool."""
+"""The studio: web pages to teach by dragging, watch the frozen policy, and inspect the pool."""

@@ -1,4 +1,4 @@
-"""The studio's page and routes, put on the server's application."""
+"""The PushT studio's page and routes, added to the server's application."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from recap_apps.studio.trials import TrialsSocket
 from recap_worlds.pusht.blocks import block_named
 from recap_worlds.pusht.tasks import FPS
 
-# Reports may bring styles and scripts of their own; they run apart from this page, without its rights.
+# Reports may contain their own styles and scripts; they run isolated from this page, without its rights.
 REPORT_HEADERS = {**HEADERS, "Content-Security-Policy": "sandbox allow-scripts", "X-Frame-Options": "DENY"}
-LOOK_S = 0.5  # between two looks at whether the pool has changed
+LOOK_S = 0.5  # between two checks whether the pool has changed
 T = TypeVar("T")
 
 
 def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
-    """Put the page, its sockets and what it asks for on an application that serves a live pool."""
+    """Add the page, its sockets and routes to an application that serves a live pool."""
     studio = Studio(app[SERVICE], Results(runs))
     site = Site("index.html")
     app[PAGE], app[SOCKETS] = site.page, set()
@@ -56,24 +56,24 @@ def add_studio(app: web.Application, runs: Path = Path("runs")) -> None:
 
 
 class Studio:
-    """Handlers of everything but the two long conversations."""
+    """Handlers of all routes except the sockets for teaching and running."""
 
     def __init__(self, service: Service, results: Results) -> None:
         self.service, self._results = service, results
-        # One thread for whatever computes, so that a page never takes both cores.
+        # A single thread for all computation, so that a page never uses both cores.
         self.worker = ThreadPoolExecutor(1, "studio")
         self._surveys: dict[str, Survey] = {}
         self._retriever: Retriever | None = None
 
     async def about(self, request: web.Request) -> web.Response:
-        """Who acts, on what, and the shapes to draw it with."""
+        """The policy, the pool, and the shapes to draw."""
         service = self.service
         fingerprint = await self._compute(lambda: service.fingerprint)
         policy = {
             "name": service.spec.agent.policy,
             "fingerprint": fingerprint,
             "reaction": service.spec.agent.reaction,
-            "ahead_s": service.chunk_size / FPS,  # of the predicted picture
+            "ahead_s": service.chunk_size / FPS,  # time between now and the predicted picture
         }
         pool = {"pool": service.store.uri, **await _thread(self._pool)}
         return web.json_response({"policy": policy, **pool, "shapes": shapes()})
@@ -83,7 +83,7 @@ class Studio:
         return {"version": view.version, "n_episodes": len(view.episode_ids)}
 
     async def events(self, request: web.Request) -> web.WebSocketResponse:
-        """Says when the pool has changed; while it is open the server is there."""
+        """Sends the pool's state when it changes; an open socket also shows that the server runs."""
         socket = web.WebSocketResponse(heartbeat=15, max_msg_size=1024)
         await socket.prepare(request)
         request.app[SOCKETS].add(socket)
@@ -91,9 +91,7 @@ class Studio:
         async def tell() -> None:
             sent: dict[str, int] = {}
             while not socket.closed:
-                with suppress(
-                    RecapError, OSError
-                ):  # of the pool, or of a page that has just gone: look again
+                with suppress(RecapError, OSError):  # a pool error, or the page has just closed: try again
                     now = await _thread(self._pool)
                     if now != sent:
                         await socket.send_json(now)
@@ -102,7 +100,7 @@ class Studio:
 
         telling = asyncio.create_task(tell())
         try:
-            async for _ in socket:  # nothing is expected; this sees it close
+            async for _ in socket:  # no message is expected; the loop ends when the socket closes
                 pass
         finally:
             telling.cancel()
@@ -110,7 +108,7 @@ class Studio:
         return socket
 
     async def coverage(self, request: web.Request) -> web.Response:
-        """What the pool covers of a block's tasks."""
+        """The pool's coverage of a block's tasks."""
         block = block_named(request.query.get("block", "tee")).name
         return web.json_response((await self._compute(lambda: self._survey(block))).to_json())
 
@@ -135,7 +133,7 @@ class Studio:
         return web.json_response({"version": version})
 
     async def report(self, request: web.Request) -> web.StreamResponse:
-        """A page that lies beside an evaluation."""
+        """A report page from the folder of an evaluation."""
         file = await _thread(lambda: self._results.report(request.match_info["path"]))
         return web.FileResponse(file, headers={**REPORT_HEADERS, "Content-Type": "text/html; charset=utf-8"})
 
@@ -143,7 +141,7 @@ class Studio:
         return await asyncio.get_running_loop().run_in_executor(self.worker, work)
 
     async def close(self, app: web.Application) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self.worker.shutdown(wait=False, cancel_futures=True)
 
 

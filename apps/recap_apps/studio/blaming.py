@@ -1,4 +1,4 @@
-"""Which demonstrations led robots astray, from the logs of a server."""
+"""Demonstrations that led robots astray, from the logs of a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ROWS = 200
 
 
 def suspects(library: Library, logs: Sequence[Path], alpha: float = 0.05) -> dict[str, Any]:
-    """Those that the library still has, worst first, with what speaks against each."""
+    """Suspects that the library still has, worst first, with the evidence against each."""
     library.refresh()
     runs = read_runs(logs)
     known = {entry.id: entry for entry in library.entries}

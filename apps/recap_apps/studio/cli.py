@@ -99,7 +99,7 @@ def studio(
 
 
 def explore(path: str, robot: Path | None, extras: Extras, port: int, no_browser: bool) -> int:
-    """Serve the pages that look at a pool or dataset."""
+    """Serve the pages to browse a pool or dataset."""
     from recap.cli.terminal import say
     from recap.robot import load_robot
     from recap.serving.app import run
@@ -151,7 +151,7 @@ def teach(
         click.echo(f"Studio: {url}")
         click.echo("Next: open that page, drag the disc, add what you did, and watch the triangle use it")
         if not no_browser and has_desktop():
-            click.launch(url)  # where there is none, the line above is enough
+            click.launch(url)  # without a desktop, the printed address is enough
 
     try:
         run(app, spec, ready)
@@ -161,19 +161,19 @@ def teach(
 
 
 def has_desktop() -> bool:
-    """Whether a browser would be a window; one in the terminal would take it over."""
+    """True if a browser would open a window; a text browser would take over the terminal."""
     shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     return sys.platform in ("darwin", "win32") or bool(shown)
 
 
 def scratch_pool() -> Path:
-    """Where what is taught lies when no pool is named."""
+    """The pool for taught demonstrations if none is given."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "recap" / "studio-pool"
 
 
 def open_or_create(uri: str) -> None:
-    """Make an empty pool where there is none; a named snapshot or another thing is refused."""
+    """Create an empty pool if there is none; a named snapshot or a folder of another kind is an error."""
     from recap.errors import InputError
     from recap.pool.files import open_files
     from recap.pool.opening import pool_names

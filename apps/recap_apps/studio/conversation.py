@@ -1,4 +1,4 @@
-"""A conversation with a page: JSON both ways on one websocket, and an error is one line of it."""
+"""A websocket to a page: JSON messages in both directions; errors are sent as one line."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from recap.errors import InputError, RecapError
 
-MAX_MESSAGE = 8 * 1024  # bytes that a page may send at once
-SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("studio_sockets", set)  # of pages that are open
+MAX_MESSAGE = 8 * 1024  # largest message from a page, in bytes
+SOCKETS: web.AppKey[set[web.WebSocketResponse]] = web.AppKey("studio_sockets", set)  # of open pages
 log = logging.getLogger("recap_apps.studio")
 
 
 class Conversation(ABC):
-    """One page on one socket."""
+    """The socket of one page."""
 
     def __init__(self) -> None:
         self.socket = web.WebSocketResponse(heartbeat=15, max_msg_size=MAX_MESSAGE)
 
     @abstractmethod
     async def hear(self, kind: str, message: dict[str, Any]) -> None:
-        """A message has come."""
+        """Handle a message."""
 
     @abstractmethod
     async def end(self) -> None:
-        """The page has gone."""
+        """Clean up after the page has closed."""
 
     async def hold(self, request: web.Request) -> web.WebSocketResponse:
-        """Listen until it ends."""
+        """Handle messages until the page closes."""
         await self.socket.prepare(request)
         open_sockets = request.app[SOCKETS]
         open_sockets.add(self.socket)
@@ -42,7 +42,7 @@ class Conversation(ABC):
                 try:
                     given = _checked(message.data)
                     await self.hear(str(given["type"]), given)
-                except Exception as error:  # a page that meets one goes on all the same
+                except Exception as error:  # the page can continue after an error
                     await self.complain(error)
         finally:
             open_sockets.discard(self.socket)
@@ -50,7 +50,7 @@ class Conversation(ABC):
         return self.socket
 
     async def say(self, kind: str, **values: Any) -> None:
-        """Send, unless the page has gone."""
+        """Send a message, unless the page has closed."""
         if not self.socket.closed:
             try:
                 await self.socket.send_str(json.dumps({"type": kind, **values}, allow_nan=False))
@@ -58,7 +58,7 @@ class Conversation(ABC):
                 log.debug("a page went away in the middle of a message")
 
     async def complain(self, error: Exception) -> None:
-        """Say what went wrong, in one line."""
+        """Send an error in one line."""
         if not isinstance(error, RecapError):
             log.error("the studio met an error", exc_info=error)
         text = (
@@ -68,7 +68,7 @@ class Conversation(ABC):
 
 
 async def close_sockets(app: web.Application) -> None:
-    """Let every page go, so that the server can stop at once; they come back by themselves."""
+    """Close all sockets, so that the server can stop at once; pages reconnect by themselves."""
     sockets = app[SOCKETS]
     for socket in tuple(sockets):
         await socket.close(code=WSCloseCode.GOING_AWAY)
@@ -85,7 +85,7 @@ def _checked(text: str) -> dict[str, Any]:
 
 
 def number(given: Any, what: str) -> float:
-    """A finite number of a message."""
+    """A finite number in a message."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not abs(given) < 1e9:
         raise InputError(f"{what} is no number: reload the page")
     return float(given)

@@ -1,4 +1,4 @@
-"""What a pool covers: how near its nearest moment is to the beginning of tasks, and what to record next."""
+"""A pool's coverage: the distance of its nearest match to the start of tasks, and what to record next."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from recap_worlds.pusht.env import BOARD_CENTER
 from recap_worlds.pusht.robot import IMAGE_SIZE
 from recap_worlds.pusht.suite import context_of
 
-STEP = 15  # degrees between the goals that are asked for
-N_STARTS = 24  # at each of them
-N_LEFT_OUT = 200  # demonstrations, at most, that are asked for among the rest
+STEP = 15  # degrees between queried goals
+N_STARTS = 24  # per goal
+N_LEFT_OUT = 200  # most demonstrations that are compared with the rest
 N_SUGGESTIONS = 4
 APART = 40.0  # degrees between the goals of two suggestions
 PUSHER = "triangle"
@@ -29,28 +29,28 @@ PUSHER = "triangle"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A goal and a start, and how far the pool's nearest moment is from it."""
+    """A goal and a start, with the distance of the pool's nearest match."""
 
     angle: float
     start: int
-    block: tuple[float, float, float]  # where it lies at the start
+    block: tuple[float, float, float]  # pose at the start
     distance: float | None  # px; None without a match
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What was asked of one version of a pool about one block."""
+    """Coverage of one block by one version of a pool."""
 
     version: int
     block: str
     n_demonstrations: int  # of that block, that can be used
     cells: tuple[Cell, ...]
-    usual: float | None  # median distance of a demonstration's beginning to the rest of the pool
+    usual: float | None  # median distance of a demonstration's start to the rest of the pool
     left_out: dict[str, float]  # demonstration -> that distance
     suggestions: tuple[Cell, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """By goal, worst goals and starts named."""
+        """Results by goal, with the worst goals and starts."""
         goals = []
         for angle in goal_angles(Task(self.block).symmetry):
             cells = [cell for cell in self.cells if cell.angle == angle]
@@ -75,13 +75,13 @@ class Survey:
 
 
 def goal_angles(symmetry: int) -> list[float]:
-    """Every goal that is asked for; those that look alike for the block only once."""
+    """Every queried goal; goals that look equal for a symmetric block occur only once."""
     period = 360 // symmetry
     return [float(a) for a in range(-period // 2 + STEP, period // 2 + 1, STEP)]
 
 
 def survey(retriever: Retriever, block: str) -> Survey:
-    """Ask the pool's newest version for the beginning of many tasks with that block."""
+    """Query the pool's newest version with the starts of many tasks of that block."""
     index = retriever.index()
     view = retriever.source.view()
     mine, others = _by_block(view, block)
@@ -95,7 +95,7 @@ def survey(retriever: Retriever, block: str) -> Survey:
         for number, start in enumerate(starts):
             distance = None
             if mine:
-                # To draw each goal takes seconds, so it is done only where images count.
+                # Drawing a goal takes seconds, so it is done only if the retrieval uses images.
                 drawn = _beginning(Task(block, angle, number), IMAGE_SIZE) if looks else None
                 seen = drawn or _with_goal(start, goal)
                 distance = _nearest(retriever, seen, context, others)
@@ -114,8 +114,8 @@ def survey(retriever: Retriever, block: str) -> Survey:
 
 
 def suggest(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """The worst beginnings, no two at nearly the same goal or from the same start."""
-    # Without any demonstration all are equally bad: begin with goals near the upright, then further round.
+    """The worst starts, no two with a similar goal or the same start number."""
+    # Without demonstrations all starts are equally bad: sort goals by their distance from upright.
     order = sorted(cells, key=lambda c: (-c.distance if c.distance is not None else -math.inf, abs(c.angle)))
     chosen: list[Cell] = []
     for cell in order:
@@ -128,7 +128,7 @@ def suggest(cells: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def _by_block(view: PoolView, block: str) -> tuple[list[str], frozenset[str]]:
-    """Demonstrations of that block, and what must not be retrieved: those of the others."""
+    """Demonstrations of that block, and those of other blocks, which must not be retrieved."""
     mine, others = [], set()
     for name in view.episode_ids:
         episode = view.episode(name)
@@ -142,13 +142,13 @@ def _by_block(view: PoolView, block: str) -> tuple[list[str], frozenset[str]]:
 def _left_out(
     retriever: Retriever, view: PoolView, mine: Sequence[str], others: frozenset[str], context: TaskContext
 ) -> dict[str, float]:
-    """How far the rest of the pool is from the beginning of each demonstration, its own scene left out."""
+    """Distance of each demonstration's start to the rest of the pool, without its own scene."""
     chosen = sorted(np.random.default_rng(0).permutation(len(mine))[:N_LEFT_OUT].tolist())
     found: dict[str, float] = {}
     for name in (mine[i] for i in chosen):
         episode = view.episode(name)
         looks = bool(retriever.requires.cameras)
-        seen = observation_at(episode if looks else replace(episode, images={}), 0)  # a film is slow to open
+        seen = observation_at(episode if looks else replace(episode, images={}), 0)  # opening a video is slow
         distance = _nearest(retriever, seen, context, others | {name, episode.scene_id})
         if distance is not None:
             found[name] = distance

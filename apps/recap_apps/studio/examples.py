@@ -1,4 +1,4 @@
-"""Demonstrations of the shipped pool for a pool that is still empty."""
+"""Shipped demonstrations for a pool that is still empty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ N_EXAMPLES = 20
 
 
 def add_examples(pool: Pool, task: Task) -> int:
-    """Add the shipped demonstrations whose goals are nearest to the task's; returns the version."""
+    """Add the shipped demonstrations with goals nearest to the task's; returns the version."""
     if task.block != BLOCK:
         raise InputError(f"the examples are of block {BLOCK}: choose it, or teach {task.block} yourself")
     view = open_pool(SHIPPED).view()

@@ -1,4 +1,4 @@
-"""Why this moment was retrieved: matches, their distances by term, and their chunks carried over to now."""
+"""Explains a retrieval: matches, their distances by term, and their chunks transformed to the query."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from recap.types import F32, F64, Episode, FrameRef, Frames, Match, Moment
 from recap_apps.studio.library import Library
 from recap_apps.studio.series import features_of, grouped
 
-MOVED_SIZE = 192  # px of a picture that is drawn anew
+MOVED_SIZE = 192  # px of a picture that is rendered again
 
 
 class Counted(TermDescriber):
-    """A describer that says how many demonstrations it has described."""
+    """A describer that counts the demonstrations it has described."""
 
     def __init__(self, inner: TermDescriber) -> None:
         super().__init__(inner.terms, inner.retargeting)
         self.n = 0
 
     def describe(self, episode: Frames) -> dict[str, F32]:
-        """And one more."""
+        """Describe and count."""
         found = super().describe(episode)
         self.n += 1
         return found
 
 
 class Explainer:
-    """Asks a library for its own moments; one call at a time.
+    """Queries a library with frames of its own demonstrations; one call at a time.
 
     Args:
-        wanted: a retrieval by name or file; by default as the data allow.
+        wanted: a retrieval by name or file; by default one that fits the data.
     """
 
     def __init__(self, library: Library, wanted: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Explainer:
 
     @cached_property
     def usual(self) -> str:
-        """The retrieval that is asked for, or that fits."""
+        """The requested retrieval, or the one that fits."""
         if self._wanted is not None:
             return self._wanted
         view = self.library.view()
@@ -67,7 +67,7 @@ class Explainer:
 
     @cached_property
     def choices(self) -> list[dict[str, str]]:
-        """Retrievals that can serve this robot and these demonstrations."""
+        """Retrievals that work with this robot and these demonstrations."""
         view = self.library.view()
         found = [self.usual]
         for name in names():
@@ -80,12 +80,12 @@ class Explainer:
         return [{"name": name, "text": short_name(name)} for name in found]
 
     def progress(self) -> dict[str, int]:
-        """How far the first question is."""
+        """How many demonstrations are described for the first query."""
         described = 0 if self._describing is None else self._describing.n
         return {"done": min(described, len(self.library.entries)), "total": len(self.library.entries)}
 
     def retriever(self, name: str = "") -> Retriever:
-        """The retrieval over the newest version."""
+        """The retriever over the newest version."""
         name = name or self.usual
         if name not in self._retrievers:
             robot = self.library.robot()
@@ -98,7 +98,7 @@ class Explainer:
         return found
 
     def explain(self, name: str, at: FrameRef, n: int) -> dict[str, Any]:
-        """What the pool answers at a moment of one of its demonstrations, whose scene is left out."""
+        """The retrieval for a frame of one of the pool's demonstrations, without its own scene."""
         retriever = self.retriever(name)
         view = self.library.view()
         if at.episode_id not in view.episode_ids:
@@ -124,7 +124,7 @@ class Explainer:
             "cameras": [*episode.images],
             "terms": list(told.terms),
             "matches": [_match(view, match) for match in told.retrieval.matches],
-            "why": told.why_the_next_lost(),
+            "why": told.compare_with_next(),
             "confidence": None if math.isnan(confidence) else round(confidence, 4),
             "n_candidates": len(told.retrieval.candidates),
             "n_unusable": len(retriever.index().unusable),
@@ -144,7 +144,7 @@ class Explainer:
     def _carried(
         self, view: PoolView, episode: Episode, told: Explanation, retriever: Retriever
     ) -> dict[str, Any]:
-        """The chunks of the matches as they would be executed now, beside what the demonstration did."""
+        """The chunks of the matches as they would be executed now, and the demonstration's own actions."""
         robot, config, t = self.library.robot(), retriever.config, told.query.t
         refs = [match.ref for match in told.retrieval.matches]
         features = features_of(robot.act, episode.actions.shape[1], "action")
@@ -162,7 +162,7 @@ class Explainer:
                 ):
                     out = rows.astype(np.float64)
                     out = out if config.aligner.in_world else body.out_of(given.frame, out)
-                    out[~given.valid[0]] = np.nan  # past its end a demonstration shows nothing
+                    out[~given.valid[0]] = np.nan  # no values after a demonstration's end
                     found.append(out)
         except RecapError as error:
             return {"chunk": None, "chunk_problem": " ".join(str(error).split())}
@@ -184,7 +184,7 @@ class Explainer:
 
 
 def moment_at(episode: Episode, t: int, symmetry_index: int) -> Moment:
-    """A recorded moment with all that led to it, by one of its object's equal poses."""
+    """A recorded frame with its past, in one of the object's symmetric poses."""
     past = slice(0, t + 1)
     return Moment(
         episode.task,
@@ -199,7 +199,7 @@ def moment_at(episode: Episode, t: int, symmetry_index: int) -> Moment:
 
 
 class Newest:
-    """A library as a source."""
+    """A library as a pool source."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -226,7 +226,7 @@ def _match(view: PoolView, match: Match) -> dict[str, Any]:
 def paths(
     robot: RobotSpec, episode: Episode, t: int, proprio: Sequence[F64]
 ) -> dict[str, list[list[list[float]]]]:
-    """Camera -> for each match the way of each tool as shares of the picture's width and height."""
+    """Camera -> for each match the path of each tool, as shares of the picture's width and height."""
     found: dict[str, list[list[list[float]]]] = {}
     for camera, frames in episode.images.items():
         try:
@@ -250,7 +250,7 @@ def paths(
 def moved(
     robot: RobotSpec, config: RetrievalConfig, shown: Episode, at: int, episode: Episode, t: int
 ) -> str | None:
-    """The match's scene moved into the present frame and drawn, where a suite can draw it; a data URL."""
+    """The match's scene, transformed to the current frame and drawn if a suite can do so; a data URL."""
     aligner = config.aligner
     if aligner.in_world:
         return None
@@ -282,7 +282,7 @@ def moved(
 
 
 def _pose(own: F64, here: F64, turn: float, poses: F32) -> F32:
-    """Poses (n, 3) of the plane carried from one frame to another; others stay."""
+    """Planar poses (n, 3) transformed from one frame to another; other poses are unchanged."""
     from recap.geometry import into_frame, out_of_frame
 
     if poses.shape[1] != 3:

@@ -1,4 +1,4 @@
-"""The studio on any pool or dataset: a small server that looks, and changes only what it is allowed to."""
+"""The studio for any pool or dataset: a small server that is read-only unless changes are allowed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiohttp.typedefs import Handler
 from recap.assembly import REPLAY, AgentConfig
 from recap.errors import InputError, RecapError, one_of
 from recap.serving.films import LONG_SIDE, Films, still
-from recap.serving.guard import make_guard, make_teller
+from recap.serving.guard import make_error_handler, make_guard
 from recap.serving.pool_routes import body_of
 from recap.serving.spec import ServeSpec
 from recap.types import FrameRef
@@ -36,19 +36,19 @@ T = TypeVar("T")
 
 
 def explorer_spec(place: str, port: int) -> ServeSpec:
-    """Where to listen: on this machine alone."""
+    """The server's address: only this machine can connect."""
     return ServeSpec(AgentConfig(REPLAY), place, port=port)
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What more the pages may show or do.
+    """Options of the pages.
 
     Args:
-        retrieval: by name or file; by default as the data allow.
+        retrieval: by name or file; by default one that fits the data.
         writable: whether demonstrations of the pool may be put into quarantine.
-        into: the pool that takes films of hands that are accepted.
-        logs: of a server, for blame.
+        into: the pool that accepted films of hands are added to.
+        logs: logs of a server, to find harmful demonstrations.
     """
 
     retrieval: str | None = None
@@ -59,7 +59,7 @@ class Extras:
 
 def build_explorer(library: Library, spec: ServeSpec, extras: Extras = Extras()) -> web.Application:  # noqa: B008
     """The server as an application."""
-    app = web.Application(middlewares=[make_guard(spec), make_teller()], client_max_size=MAX_BODY)
+    app = web.Application(middlewares=[make_guard(spec), make_error_handler()], client_max_size=MAX_BODY)
     site, explorer = Site("explore.html"), Explorer(library, extras)
     router = app.router
     router.add_get("/", site.page)
@@ -74,7 +74,7 @@ def build_explorer(library: Library, spec: ServeSpec, extras: Extras = Extras())
 
 
 class Explorer:
-    """Handlers; each does its work in a thread."""
+    """Handlers; each works in a thread."""
 
     def __init__(self, library: Library, extras: Extras) -> None:
         if extras.writable and not isinstance(library, PoolLibrary):
@@ -82,13 +82,13 @@ class Explorer:
         self.library, self.extras = library, extras
         self.explainer = Explainer(library, extras.retrieval)
         self.hands = HandFilms(library, extras.into)
-        self._asking = ThreadPoolExecutor(1, "studio-retrieval")  # one question after the other
+        self._asking = ThreadPoolExecutor(1, "studio-retrieval")  # one query at a time
         self._films = Films()
-        self._changing = asyncio.Lock()  # one change after the other
+        self._changing = asyncio.Lock()  # one change at a time
         self._threads = ThreadPoolExecutor(N_THREADS, "studio-look")
 
     def answers(self) -> dict[str, Handler]:
-        """Handlers by the name of their route."""
+        """Handlers by route name."""
         library = self.library
         return {
             "about": self._json(self.about),
@@ -106,7 +106,7 @@ class Explorer:
         }
 
     def changes(self) -> dict[str, Handler]:
-        """Handlers of what changes something; each takes a map of JSON."""
+        """Handlers that change something; each takes a JSON object."""
         return {
             "quarantine": self._change(self.quarantine, {"id": str, "undo": bool}),
             "accept": self._change(lambda given: self.hands.accept(given["name"]), {"name": str}),
@@ -114,7 +114,7 @@ class Explorer:
         }
 
     def quarantine(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a demonstration out of retrieval, or back in."""
+        """Exclude a demonstration from retrieval, or include it again."""
         library = self.library
         if not self.extras.writable or not isinstance(library, PoolLibrary):
             raise InputError("the pool is opened read-only: start with --write", code="studio.read_only")
@@ -122,18 +122,18 @@ class Explorer:
         return {"version": library.quarantine(given["id"], given["undo"])}
 
     async def start(self, app: web.Application) -> None:
-        """Begin to look through what there is."""
+        """Start examining the demonstrations."""
         self.library.start()
 
     async def close(self, app: web.Application) -> None:
-        """End threads, and remove the films that were made."""
+        """Stop threads, and remove temporary videos."""
         self.library.stop()
         for threads in (self._threads, self._asking):
             threads.shutdown(wait=False, cancel_futures=True)
         self._films.close()
 
     def about(self, request: web.Request) -> dict[str, Any]:
-        """What is open."""
+        """The open pool or dataset, and its robot."""
         library = self.library
         library.refresh()
         try:
@@ -176,7 +176,7 @@ class Explorer:
         return self.library.list(query.get("q", ""), query.get("task", ""), show, offset, limit)
 
     def one(self, request: web.Request) -> dict[str, Any]:
-        """A demonstration: what is known of it, and its numbers as lines."""
+        """A demonstration: its properties, and its numbers as lines."""
         name = _id(request)
         entry = self.library.entries[self.library.find(name)]
         self.library.examine(entry)
@@ -192,7 +192,7 @@ class Explorer:
         return {**entry.to_json(), **more}
 
     def retrieve(self, request: web.Request) -> dict[str, Any]:
-        """What the pool answers at a moment of one of its demonstrations, and why."""
+        """The retrieval for a frame of one of the pool's demonstrations, with reasons."""
         at = FrameRef(_id(request), whole(request.query.get("t", "0"), "t", 2**31))
         n = max(1, whole(request.query.get("n", "5"), "n", MAX_MATCHES))
         return self.explainer.explain(request.query.get("retrieval", ""), at, n)
@@ -212,18 +212,18 @@ class Explorer:
         return web.Response(body=data, content_type="image/jpeg", headers=headers)
 
     async def film(self, request: web.Request) -> web.StreamResponse:
-        """A camera's film as MP4, with ranges."""
+        """A camera's video as MP4, with range requests."""
         name, camera = _id(request), request.query.get("camera")
         path = await self.thread(lambda: self._films.path(self.library.episode(name), camera))
         return web.FileResponse(path, headers={**HEADERS, "Content-Type": "video/mp4"})
 
     async def hand_film(self, request: web.Request) -> web.StreamResponse:
-        """The film of a hand."""
+        """The video of a hand."""
         path = await self.thread(lambda: self.hands.film(request.query.get("name", "")))
         return web.FileResponse(path, headers={**HEADERS, "Content-Type": "video/mp4"})
 
     async def thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
-        """Do the work beside the event loop."""
+        """Run the work in a thread."""
         return await asyncio.get_running_loop().run_in_executor(threads or self._threads, work)
 
     def _json(
@@ -253,7 +253,7 @@ def _id(request: web.Request) -> str:
 
 
 def whole(text: str, what: str, most: int) -> int:
-    """A whole number from 0 on."""
+    """A whole number from 0 to `most`."""
     if not (text.isascii() and text.isdecimal()) or int(text[:20]) > most:
         raise InputError(f"{what} '{text[:40]}' is no whole number from 0 to {most}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Films of hands that `recap lift` made: what it saw, how well, and whether a person accepts it."""
+"""Films of hands from `recap lift`: landmarks, quality, and whether a person accepts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recap_apps.studio.library import Library, SourceLibrary
 from recap_hands.landmarks import Landmarks, load_landmarks
 
 LANDMARKS, QUALITY = "landmarks.npz", "quality.json"
-TIPS = (4, 8)  # thumb and index finger, between which the tool is
+TIPS = (4, 8)  # landmarks of thumb and index finger; the tool is between them
 MAX_FRAMES = 20_000
 
 
@@ -26,7 +26,7 @@ class HandFilms:
     """The folders of a lifted recording.
 
     Args:
-        into: the pool that takes what is accepted; none: nothing can be accepted.
+        into: the pool for accepted films; none: films cannot be accepted.
     """
 
     def __init__(self, library: Library, into: str | None = None) -> None:
@@ -44,7 +44,7 @@ class HandFilms:
         self._rejected: set[str] = set()
 
     def list(self) -> dict[str, Any]:
-        """Each film with its task, how well the hand was seen, and what was decided."""
+        """Each film with its task, the quality of tracking, and the decision."""
         return {"films": [self._line(name) for name in self.folders], "into": self.into}
 
     def _line(self, name: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class HandFilms:
         return "rejected" if name in self._rejected else ""
 
     def show(self, name: str) -> dict[str, Any]:
-        """A film with its landmarks as shares of its sides, gaps and figures."""
+        """A film with its landmarks as shares of its width and height, gaps and quality figures."""
         folder = self.folder(name)
         with as_dataset_error(folder):
             found = load_landmarks(folder / LANDMARKS)
@@ -83,7 +83,7 @@ class HandFilms:
                 **self._line(name),
                 "n_frames": n,
                 "n_film": video_length(folder / VIDEO, fps / speed),
-                "fps": fps / speed,  # of the film beside it, which is at the robot's speed
+                "fps": fps / speed,  # of the video next to it, which has the robot's speed
                 "size": [shown[1], shown[0]],
                 "hands": {side: _marks(found, side) for side in found.hands},
                 "times": [round(float(t), 4) for t in found.times],
@@ -91,17 +91,17 @@ class HandFilms:
             }
 
     def folder(self, name: str) -> Path:
-        """Where it lies."""
+        """The film's folder."""
         if name not in self.folders:
             raise InputError(f"there is no film {name[:200]!a} here", code="studio.film")
         return self.folders[name]
 
     def film(self, name: str) -> Path:
-        """Its film."""
+        """The film's video."""
         return self.folder(name) / VIDEO
 
     def accept(self, name: str) -> dict[str, Any]:
-        """Add its demonstrations to the chosen pool, as `recap pool add` would."""
+        """Add its demonstrations to the chosen pool, like `recap pool add`."""
         self.folder(name)
         if self._pool is None:
             raise InputError("no pool is chosen: start with --into POOL", code="studio.read_only")
@@ -112,7 +112,7 @@ class HandFilms:
         return {"added": added, "version": self._pool.version, "into": self.into}
 
     def reject(self, name: str) -> dict[str, Any]:
-        """Leave it out; nothing is written or deleted."""
+        """Mark it as rejected; nothing is written or deleted."""
         self.folder(name)
         if self._state(name) == "accepted":
             raise InputError(f"{name!a} is in the pool already: recap pool rm takes it out")
@@ -121,7 +121,7 @@ class HandFilms:
 
 
 def _marks(found: Landmarks, side: str) -> dict[str, Any]:
-    """Landmarks (t, 21, 2) as shares, with the middle of thumb and index; null where there is no hand."""
+    """Landmarks (t, 21, 2) as shares, with the point between thumb and index finger; null without a hand."""
     height, width = found.size
     pixels = found.hands[side].pixels / [width, height]
     tool = pixels[:, TIPS].mean(axis=1)

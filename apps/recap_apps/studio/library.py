@@ -1,4 +1,4 @@
-"""What the studio shows of a pool or dataset: a line for each demonstration, read a few at a time."""
+"""The studio's list of a pool or dataset: one entry per demonstration, read a few at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from recap.robot import RobotSpec, infer_robot
 from recap.types import QUARANTINE, Episode
 
 SHOWN = ("all", "findings", "unreadable", "quarantine", "unsuccessful")
-MAX_TASKS = 200  # that a list offers to choose from
+MAX_TASKS = 200  # most tasks to choose from
 WORDS = {"lerobot": "LeRobot dataset", "act": "ACT dataset", "tracked": "folder of tracked poses"}
-REST = 1.0  # of the time that a look takes, before the next: the page comes first
+REST = 1.0  # pause after an examination, as a multiple of its duration: the page has priority
 
 
 @dataclass
 class Entry:
-    """One demonstration in the list; of what was not read yet, only its number and length."""
+    """One demonstration in the list; one that is not read yet has only its number and length."""
 
     number: int
     id: str = ""
@@ -39,17 +39,17 @@ class Entry:
     cameras: tuple[str, ...] = ()
     quarantine: bool = False
     damage: str = ""  # why it cannot be read
-    findings: tuple[tuple[str, str], ...] | None = None  # severity and text; None: not looked at yet
+    findings: tuple[tuple[str, str], ...] | None = None  # severity and text; None: not examined yet
 
     def take(self, episode: Episode) -> None:
-        """What a demonstration says of itself."""
+        """Copy the properties of a demonstration."""
         self.id, self.task, self.embodiment = episode.id, episode.task, episode.embodiment
         self.n_frames, self.seconds = len(episode), len(episode) / episode.fps
         self.success, self.cameras = episode.success, tuple(episode.images)
         self.quarantine = bool(episode.attributes.get(QUARANTINE))
 
     def is_shown(self, words: str, task: str, show: str) -> bool:
-        """Whether a filter lets it through."""
+        """True if it matches a filter."""
         if task and self.task != task:
             return False
         if words and words not in self.id.lower() and words not in self.task.lower():
@@ -62,37 +62,37 @@ class Entry:
         }.get(show, True)
 
     def to_json(self) -> dict[str, Any]:
-        """For the page."""
+        """JSON values for the page."""
         return {**vars(self), "seconds": round(self.seconds, 2), "read": bool(self.id)}
 
 
 class Library(ABC):
-    """Demonstrations by their numbers; a thread of its own looks at those that were not looked at yet."""
+    """Demonstrations by number; a separate thread examines those that are not examined yet."""
 
     def __init__(self, place: str, kind: str) -> None:
         self.place, self.kind = place, kind
         self.version = 1
-        self.notice = ""  # one line on what is wrong with the whole
+        self.notice = ""  # one line about a problem of the whole
         self.entries: list[Entry] = []
         self._lock = threading.RLock()
         self._by_id: dict[str, int] = {}
         self._ended = threading.Event()
-        self._next = 0  # of the look from the first to the last
+        self._next = 0  # for the thread: the next entry to examine
 
     @abstractmethod
     def _read(self, number: int) -> Episode:
-        """One demonstration, its images decoded only when asked for."""
+        """One demonstration; its images are decoded only when needed."""
 
     @abstractmethod
     def robot(self) -> RobotSpec:
-        """What the numbers mean, as far as is known."""
+        """The robot, as far as it is known."""
 
     @abstractmethod
     def view(self) -> PoolView:
-        """All of it, for retrieval, which needs the numbers of every demonstration in memory."""
+        """A view for retrieval, which needs the numbers of every demonstration in memory."""
 
     def refresh(self) -> None:  # noqa: B027 - only a pool changes
-        """Follow the newest version."""
+        """Update to the newest version."""
 
     def episode(self, name: str) -> Episode:
         """One demonstration by its id."""
@@ -100,7 +100,7 @@ class Library(ABC):
             return self._read(self.find(name))
 
     def find(self, name: str) -> int:
-        """The number of a demonstration; those not read yet are read until it is found."""
+        """The number of a demonstration; unread ones are read until it is found."""
         with self._lock:
             if name not in self._by_id:
                 for entry in self.entries:
@@ -115,7 +115,7 @@ class Library(ABC):
             return self._by_id[name]
 
     def examine(self, entry: Entry) -> None:
-        """Read a demonstration, and look for what is odd about its numbers."""
+        """Read a demonstration, and check its numbers."""
         with self._lock:
             if entry.findings is not None or entry.damage:
                 return
@@ -130,7 +130,7 @@ class Library(ABC):
             entry.findings = tuple((f.severity, f"{f.where}: {f.message}") for f in found)
 
     def list(self, words: str, task: str, show: str, offset: int, limit: int) -> dict[str, Any]:
-        """A page of it by filters, in the order in which it is kept."""
+        """A filtered page of the list, in stored order."""
         self.refresh()
         with self._lock:
             wanted = words.strip().lower()
@@ -159,11 +159,11 @@ class Library(ABC):
             }
 
     def start(self) -> None:
-        """Look at all, one after the other, until `stop`."""
+        """Examine all demonstrations one by one in a thread, until `stop`."""
         threading.Thread(target=self._walk, name="studio-library", daemon=True).start()
 
     def stop(self) -> None:
-        """End that."""
+        """Stop that thread."""
         self._ended.set()
 
     def _walk(self) -> None:
@@ -177,7 +177,7 @@ class Library(ABC):
             self._ended.wait(0.5 if entry is None else REST * (time.monotonic() - began))
 
     def _sound(self) -> Iterator[Episode]:
-        """Those that can be read."""
+        """All readable demonstrations."""
         for number in range(len(self.entries)):
             try:
                 yield self._read(number)
@@ -210,7 +210,7 @@ class SourceLibrary(Library):
         return self.source[number]
 
     def robot(self) -> RobotSpec:
-        """The one that is given, or what the dataset's names suggest."""
+        """The given robot, or one inferred from the dataset."""
         with self._lock:
             if self._robot is None:
                 from recap.robot_draft import draft, read_data
@@ -223,7 +223,7 @@ class SourceLibrary(Library):
             return self._robot
 
     def view(self) -> PoolView:
-        """Read once."""
+        """A view, which is read only once."""
         from recap.pool.memory import MemoryView
 
         with self._lock:
@@ -233,7 +233,7 @@ class SourceLibrary(Library):
 
 
 class ViewLibrary(Library):
-    """A snapshot, which is in memory anyway."""
+    """A snapshot, which is in memory already."""
 
     def __init__(self, place: str, view: PoolView, robot: RobotSpec | None) -> None:
         super().__init__(place, "snapshot")
@@ -248,19 +248,19 @@ class ViewLibrary(Library):
         return self._view.episode(self._view.episode_ids[number])
 
     def robot(self) -> RobotSpec:
-        """As the snapshot says, or its numbers suggest."""
+        """The given robot, the snapshot's, or one inferred from its numbers."""
         return self._robot or getattr(self._view, "robot", None) or self._inferred()
 
     def view(self) -> PoolView:
-        """Itself."""
+        """The snapshot's view."""
         return self._view
 
 
 def open_library(place: str, robot: RobotSpec | None = None) -> Library:
-    """A pool, a snapshot, or a dataset of any format that is imported; nothing of it is changed.
+    """A pool, a snapshot, or a dataset of any format that can be imported; nothing in it is changed.
 
     Args:
-        robot: what the numbers mean; with a kinematic model a dataset's joints become tool poses.
+        robot: its description; with a kinematic model, a dataset's joints become tool poses.
     """
     if place in pool_names() or place.endswith(".safetensors"):
         return ViewLibrary(place, open_pool(place, robot).view(), robot)

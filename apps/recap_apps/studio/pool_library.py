@@ -1,4 +1,4 @@
-"""A live pool in the studio: its list is read from the columns of names alone."""
+"""A live pool in the studio; its list is read from a few small columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPAIR = "run recap pool verify --repair"
 
 
 class PoolLibrary(Library):
-    """Follows the newest version; numbers and films are read when a demonstration is opened."""
+    """Follows the newest version; numbers and images are read when a demonstration is opened."""
 
     def __init__(self, place: str, robot: RobotSpec | None = None) -> None:
         super().__init__(place, "pool")
@@ -29,7 +29,7 @@ class PoolLibrary(Library):
         self.refresh()
 
     def refresh(self) -> None:
-        """The list anew, where the pool has changed."""
+        """Read the list again if the pool has changed."""
         with self._lock:
             version = self.store.version
             if version == self.version:
@@ -53,7 +53,7 @@ class PoolLibrary(Library):
             self._next = 0
 
     def _rows(self) -> tuple[dict[str, dict[str, Any]], set[int]]:
-        """Names and lengths by id, and the fragments that cannot be read."""
+        """Properties by id, and fragments that cannot be read."""
         dataset = self.store.table.head()
         rows: dict[str, dict[str, Any]] = {}
         lost = set()
@@ -70,7 +70,7 @@ class PoolLibrary(Library):
         return self.store.get(self.entries[number].id)
 
     def robot(self) -> RobotSpec:
-        """The one that is given, that of the pool, or what its numbers suggest."""
+        """The given robot, the pool's, or one inferred from its numbers."""
         return self._robot or read_description(self.store.files) or self._inferred()
 
     def view(self) -> PoolView:
@@ -78,7 +78,7 @@ class PoolLibrary(Library):
         return self.store.view()
 
     def quarantine(self, name: str, undo: bool) -> int:
-        """Take one out of retrieval, or back in; returns the version."""
+        """Exclude a demonstration from retrieval, or include it again; returns the version."""
         with self._lock:
             version = self.store.quarantine([name], undo=undo)
             self.refresh()

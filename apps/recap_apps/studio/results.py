@@ -1,4 +1,4 @@
-"""Past evaluations, found by their eval_info.json: rates, curves over time, and the reports beside them."""
+"""Past evaluations, found by their eval_info.json: rates, curves over time, and reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recap.evaluation.statistics import wilson
 from recap.evaluation.summary import summarise
 from recap.types import EpisodeResult
 
-MAX_DEPTH = 4  # folders below the one that is looked through
+MAX_DEPTH = 4  # folders below the root that are searched
 MAX_RUNS = 200
 CURVE_STEP = 10  # control steps between two points of a curve
 REPORTS = (".html",)
@@ -23,18 +23,18 @@ REPORTS = (".html",)
 
 @dataclass
 class Results:
-    """The evaluations below a folder; what was read is kept while its file stays the same."""
+    """The evaluations below a folder, cached while their files do not change."""
 
     root: Path
     _known: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = field(default_factory=dict)
 
     def list(self) -> list[dict[str, Any]]:
-        """Newest first; one that cannot be read says why."""
+        """Evaluations, newest first; an unreadable one has an error text."""
         files = sorted(self._files(), key=lambda file: file.stat().st_mtime, reverse=True)
         return [self._read(file) for file in files[:MAX_RUNS]]
 
     def report(self, path: str) -> Path:
-        """A report beside an evaluation, by its path below the folder."""
+        """A report in the folder of an evaluation, by its path below the root."""
         root = self.root.resolve()
         file = (root / path).resolve()
         beside = file.suffix in REPORTS and (file.parent / INFO).is_file()
@@ -67,12 +67,12 @@ class Results:
             return {"name": name, **tell(spec, results)}
         except (RecapError, OSError) as error:
             return {"name": name, "error": " ".join(str(error).split())}
-        except Exception as error:  # an env of one's own may raise anything
+        except Exception as error:  # a user's own env may raise anything
             return {"name": name, "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
 
 
 def tell(spec: EvalSpec, results: Sequence[EpisodeResult]) -> dict[str, Any]:
-    """An evaluation as a page shows it."""
+    """The values of an evaluation for a page."""
     summary = summarise(spec, results)
     valid = [result for result in results if result.outcome != "error"]
     thresholds = [threshold_key(threshold) for threshold in spec.thresholds]
@@ -94,7 +94,7 @@ def tell(spec: EvalSpec, results: Sequence[EpisodeResult]) -> dict[str, Any]:
 
 
 def _curve(valid: Sequence[EpisodeResult], threshold: str, max_steps: int) -> list[list[float]]:
-    """[step, share solved by then, low, high]: Wilson at each step."""
+    """[step, share solved by then, low, high] with Wilson's interval at each step."""
     n = len(valid)
     if not n:
         return []

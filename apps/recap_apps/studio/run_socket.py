@@ -1,4 +1,4 @@
-"""Runs over a socket: the page starts, pauses and steps them; every step is sent as it is made."""
+"""Runs over a socket: the page starts, pauses and steps them; every step is sent at once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MAX_RATE = 200.0  # steps a second
 
 
 class RunSocket:
-    """Lets any number of pages watch runs of their own."""
+    """Lets any number of pages watch their own runs."""
 
     def __init__(self, pool: Pool, new_agent: NewAgent, worker: Executor) -> None:
         self.pool, self.new_agent, self.worker = pool, new_agent, worker
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """One page."""
+        """Handle one page."""
         return await _Show(self).hold(request)
 
 
 class _Show(Conversation):
-    """A page that watches, and may take over: begin, play, pause, step, point, release."""
+    """A page that watches a run and may take over: begin, play, pause, step, point, release."""
 
     def __init__(self, home: RunSocket) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _Show(Conversation):
         self._wanted = False
 
     async def hear(self, kind: str, message: dict[str, Any]) -> None:
-        """Do what the page asks."""
+        """Execute the page's command."""
         if "rate" in message:
             self.rate = min(MAX_RATE, max(0.5, number(message["rate"], "rate")))
         if kind == "begin":
@@ -104,7 +104,7 @@ class _Show(Conversation):
                 await self._hand_back(moment["lane"])
 
     async def _hand_back(self, lane: int) -> None:
-        """Keep what a person showed before the next step is made."""
+        """Save a person's correction before the next step."""
         assert self.run is not None
         run = self.run
         if not 0 <= lane < len(run.lanes) or run.lanes[lane].pointer is None:
@@ -121,7 +121,7 @@ class _Show(Conversation):
         return await asyncio.get_running_loop().run_in_executor(self.home.worker, work)
 
     async def end(self) -> None:
-        """Pause, after the step that is being made: none is lost."""
+        """Pause after the current step."""
         self._wanted = False
         if self._playing is not None:
             await self._playing

@@ -1,4 +1,4 @@
-"""The frozen policy on a task, step by step: what it sees, retrieves, foresees and does."""
+"""The frozen policy on a task, step by step: observation, retrieval, prediction and action."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recap.pictures import encode_png
 from recap.policies.canonical import camera_image
 from recap.pool.store import Pool
 from recap.pool.view import PoolSource, PoolView
-from recap.retrieval.subtrajectories import in_demonstration
+from recap.retrieval.subtrajectories import source_frame
 from recap.running_episode import Plan
 from recap.serving.upload_reading import episode_of
 from recap.suites import Options
@@ -30,26 +30,26 @@ from recap_worlds.pusht.robot import IMAGE_SIZE
 from recap_worlds.pusht.tasks import ACTION_SPACE, FPS, MAX_STEPS
 
 PUSHER = "triangle"
-FORESEEN_SIZE = 192  # px, of the predicted picture
-FADED = 0.35  # what is left of the board around it
+FORESEEN_SIZE = 192  # px of the predicted picture
+FADED = 0.35  # contrast of the board around it
 SLOT = 0
 NewAgent: TypeAlias = Callable[[PoolSource, Options], RetrievalAgent]
 
 
 class Pinned:
-    """A pool that stays at one version."""
+    """A pool source that stays at one version."""
 
     def __init__(self, view: PoolView) -> None:
         self._view = view
 
     def view(self) -> PoolView:
-        """That one."""
+        """The view of that version."""
         return self._view
 
 
 @dataclass
 class Lane:
-    """One episode: an agent on a board, with the pool at some version."""
+    """One episode: an agent on a board, with some version of the pool."""
 
     agent: RetrievalAgent
     env: PushTEnv
@@ -58,13 +58,13 @@ class Lane:
     best: float = 0.0
     n_plans: int = 0
     is_over: bool = False
-    pointer: F64 | None = None  # where a person drags the pusher; None: the policy drives
+    pointer: F64 | None = None  # target of a person who drags the pusher; None: the policy drives
     recorder: CorrectionRecorder = field(default_factory=lambda: CorrectionRecorder("", FPS, PUSHER))
     _plan: Plan | None = None
     _target: F64 | None = None
 
     def advance(self) -> dict[str, Any]:
-        """The moment now and what is done about it; then the board moves on by one step."""
+        """The current state and the next action; then the board moves by one step."""
         size = self.agent.image_size or IMAGE_SIZE
         seen = self.env.observe(size)
         here = moment(self.env)
@@ -89,7 +89,7 @@ class Lane:
         return shown
 
     def _drive(self, seen: Observation, pointer: F64) -> None:
-        """One step towards where the person points."""
+        """Take one step towards the person's target."""
         self.agent.watch(SLOT, seen)
         here = np.array(self.env.agent.position) if self._target is None else self._target
         self._target = towards(here, pointer).astype(np.float32).astype(np.float64)
@@ -101,7 +101,7 @@ class Lane:
         self.t += 1
 
     def hand_back(self, task: Task, taken: frozenset[str]) -> Episode | None:
-        """What the person showed, as a correction with a name of its own; None where it was too little."""
+        """The person's correction with an unused name; None if it is too short."""
         self.pointer = self._target = None
         coverage = self.env.coverage()
         given = self.recorder.finish(coverage > SOLVED)
@@ -113,18 +113,18 @@ class Lane:
         return episode_of({**given, **words, "source": "a person in the studio", "attributes": attributes})
 
     def _held(self) -> dict[str, Any]:
-        """Whether there is nothing to act on."""
+        """Whether the agent holds still because nothing was retrieved."""
         found = self.agent.retrieval(SLOT)
         return {"holding": True} if found is None or not found.matches else {}
 
     def _describe(self, plan: Plan, found: Retrieval) -> dict[str, Any]:
-        """The grounds of a decision."""
-        match, given, n = found.matches[0], plan.given, self.agent.n_action_steps
+        """The reasons for a plan."""
+        match, given, n = found.matches[0], plan.conditioning, self.agent.n_action_steps
         body = self.agent.robot().act
         chunk = np.clip(body.out_of(given.frame, plan.chunk.actions.astype(np.float64))[:n], *body.bounds)
         shown = body.out_of(given.frame, given.actions[0].astype(np.float64))[given.valid[0]]
         view = self.agent.retriever.view_of(found)
-        ref, last = in_demonstration(view, given.refs[0]), in_demonstration(view, given.last_refs[0])
+        ref, last = source_frame(view, given.refs[0]), source_frame(view, given.last_refs[0])
         foreseen = self._foreseen(plan)
         return {
             "number": self.n_plans,
@@ -142,38 +142,38 @@ class Lane:
         }
 
     def _foreseen(self, plan: Plan) -> U8 | None:
-        """The predicted picture laid over the faded board; None where a policy predicts none."""
+        """The predicted picture drawn onto the faded board; None if the policy predicts none."""
         policy, latents = self.agent.policy, plan.chunk.predicted_latents
         if latents is None or policy is None:
             return None
         board = self.env.draw(FORESEEN_SIZE).astype(np.float64)
         faded = (255 - FADED * (255 - board)).astype(np.uint8)
         drawn = policy.decode_frames(latents[:1])[0]
-        return camera_image(drawn, plan.given.frame, policy.config.image, policy.aligned, faded)
+        return camera_image(drawn, plan.conditioning.frame, policy.config.image, policy.aligned, faded)
 
 
 class Run:
-    """The task from the same start with the pool at several versions, side by side."""
+    """The same task and start with several versions of the pool, in parallel."""
 
     def __init__(
         self, task: Task, pool: Pool, new_agent: NewAgent, versions: Sequence[int | None] = (None,)
     ) -> None:
         self.task, self.pool = task, pool
         self.lanes: list[Lane] = []
-        for version in versions:  # None follows the newest
+        for version in versions:  # None follows the newest version
             source: PoolSource = pool if version is None else Pinned(pool.view_at(version))
             agent = new_agent(source, {"block": task.block})
             agent.reset(SLOT, task)
             self.lanes.append(Lane(agent, task.open(PUSHER), source))
 
     def point(self, lane: int, x: float, y: float) -> None:
-        """A person drags the pusher of a lane, whose pool must be the one that grows."""
+        """A person drags the pusher of a lane, which must use the live pool."""
         if not 0 <= lane < len(self.lanes) or self.lanes[lane].pool is not self.pool:
             raise InputError("this run has the pool as it was: drag the one that follows the pool")
         self.lanes[lane].pointer = on_board(x, y)
 
     def hand_back(self, lane: int) -> tuple[Episode, int] | None:
-        """The person lets go: the correction and the version that has it, if there is one."""
+        """The person lets go: returns the correction and the pool version with it, if there is one."""
         if not 0 <= lane < len(self.lanes) or self.lanes[lane].pointer is None:
             return None
         episode = self.lanes[lane].hand_back(self.task, frozenset(self.pool.view().episode_ids))
@@ -181,26 +181,26 @@ class Run:
 
     @property
     def goal(self) -> F64:
-        """Where the block should come to lie: (3,)."""
+        """The block's target pose: (3,)."""
         return np.array(self.lanes[0].env.goal_pose)
 
     def views(self) -> list[PoolView]:
-        """The pool as each lane sees it now."""
+        """The pool as each lane currently sees it."""
         return [lane.pool.view() for lane in self.lanes]
 
     @property
     def is_over(self) -> bool:
-        """Whether every episode has ended."""
+        """True if every episode has ended."""
         return all(lane.is_over for lane in self.lanes)
 
     def advance(self) -> list[dict[str, Any]]:
-        """One step of each episode that goes on; each with the number of its lane."""
+        """One step of each running episode, with the number of its lane."""
         moving = [(i, lane) for i, lane in enumerate(self.lanes) if not lane.is_over]
         return [{"lane": i, **lane.advance()} for i, lane in moving]
 
 
 def picture(image: U8) -> str:
-    """An image that a page can show as it is."""
+    """An image as a data URL."""
     return "data:image/png;base64," + b64encode(encode_png(image)).decode()
 
 

@@ -1,4 +1,4 @@
-"""State, action and poses of a demonstration as lines to draw, by the features of the robot."""
+"""State, action and poses of a demonstration as lines to draw, grouped by the robot's features."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from recap.body import Body, Feature
 from recap.robot import RobotSpec
 from recap.types import Episode
 
-MAX_POINTS = 1200  # of a line; of a longer demonstration every second, third, … step
+MAX_POINTS = 1200  # of a line; longer demonstrations are subsampled
 POSES = {3: ("x", "y", "angle"), 4: ("x", "y", "width", "height"), 7: ("x", "y", "z", "qw", "qx", "qy", "qz")}
 POSE_UNITS = {3: "rad for the angle", 7: "m"}
 
 
 def series(episode: Episode, robot: RobotSpec) -> dict[str, Any]:
-    """Groups of lines, state and action of one feature together, each with its names and unit."""
+    """Groups of lines with names and unit; state and action of a feature share a group."""
     every = max(1, math.ceil(len(episode) / MAX_POINTS))
     state = features_of(robot.body, episode.proprio.shape[1], "state")
     action = features_of(robot.act, episode.actions.shape[1], "action")
@@ -46,7 +46,7 @@ def series(episode: Episode, robot: RobotSpec) -> dict[str, Any]:
 
 
 def channels(feature: Feature) -> tuple[str, ...]:
-    """What each number of a feature is called beside its feature's name."""
+    """Names of a feature's numbers."""
     if feature.kind == "position":
         return ("x", "y", "z")[: feature.size]
     if feature.size == 1:
@@ -55,14 +55,14 @@ def channels(feature: Feature) -> tuple[str, ...]:
 
 
 def features_of(body: Body, width: int, what: str) -> Sequence[Feature]:
-    """The features of the robot, where they fit; else one of that width."""
+    """The robot's features if they fit the width; otherwise one scalar feature."""
     if body.size == width:
         return body.features
     return (Feature(what, "scalar", width),) if width else ()
 
 
 def grouped(features: Sequence[Feature], values: NDArray[Any]) -> list[dict[str, Any]]:
-    """Each feature with the lines of its numbers."""
+    """Each feature with its numbers as lines."""
     found, at = [], 0
     for feature in features:
         lines = _lines(values[:, at : at + feature.size])

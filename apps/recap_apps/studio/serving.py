@@ -1,4 +1,4 @@
-"""What the studio serves: a policy of PushT, or replay, and a pool that grows."""
+"""The PushT studio's serve spec: a PushT policy or replay, and a live pool."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from recap_apps.fitting import refuse_other_robot
 from recap_apps.studio.running import PUSHER
 from recap_worlds.pusht.suite import PushTSuite
 
-CONTACT = "pusht-contact"  # the retrieval that must know who pushes
+CONTACT = "pusht-contact"  # a retrieval that depends on the pusher
 
 
 def studio_spec(pool: str, policy: str = REPLAY, retrieval: str | None = None, port: int = 0) -> ServeSpec:
-    """The spec; what PushT cannot use is refused before anything is made.
+    """The serve spec; settings that PushT cannot use are errors.
 
     Args:
-        retrieval: by name, with or without `pusht-` before it; by default the policy's, or PushT's usual one.
+        retrieval: name, with or without `pusht-`; by default the policy's, or PushT's default.
     """
     refuse_unknown_policy(policy)
     suite = PushTSuite()

@@ -1,4 +1,4 @@
-"""The files of the studio's pages, and the headers that keep anything else out."""
+"""The files of the studio's pages, and security headers that block other content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from aiohttp import web
 
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-# Nothing inline, nothing from elsewhere: a string that slipped into markup could do nothing.
+# Nothing inline and nothing external: a string that is injected into markup has no effect.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -24,7 +24,7 @@ HEADERS = {
 
 
 class Site:
-    """The files by name; one of them is what the address shows."""
+    """The files by name; `first` is served at the root."""
 
     def __init__(self, first: str) -> None:
         folder = files("recap_apps") / "studio" / "page"
@@ -36,7 +36,7 @@ class Site:
         return self._file(self.first)
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
-        """What it is made of."""
+        """A file of the page."""
         return self._file(request.match_info["file"])
 
     def _file(self, name: str) -> web.Response:

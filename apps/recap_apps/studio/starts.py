@@ -1,4 +1,4 @@
-"""Where demonstrations start, in two numbers: where they are dense or missing, and what to record next."""
+"""Where demonstrations start, in two dimensions: dense and missing regions, and what to record next."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from recap.robot import RobotSpec
 from recap.types import F64, Episode
 
 CELLS = 36  # of the map, along its longer side
-MAX_POINTS = 3000  # that are drawn
-N_NEXT = 3  # places that are named
-SCENE = "scene"  # the description by which stage 1 of the retrieval compares first scenes
-LEAST_CLOSING = 0.1  # of its largest opening: less is no closing
+MAX_POINTS = 3000  # most points that are drawn
+N_NEXT = 3  # places to suggest
+SCENE = "scene"  # the first frame's descriptor that stage 1 of the retrieval compares
+LEAST_CLOSING = 0.1  # as a share of the largest opening; smaller changes are not a closing
 SAME = 1e-6  # starts that differ by less are the same
-AT_ONCE = 512  # places whose distances are computed together
+AT_ONCE = 512  # places that are processed together
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Two numbers of a demonstration: of its first frame, its last, or where the gripper first closes."""
+    """Two numbers of a demonstration: in its first or last frame, or where the gripper first closes."""
 
     name: str
     text: str
     labels: tuple[str, str]
     unit: str
-    part: str = ""  # of the state (`state`) or of an object by its name
+    part: str = ""  # `state`, or the name of an object
     columns: tuple[int, int] = (0, 1)
     frame: Literal["first", "last", "closes"] = "first"
-    gripper: int = -1  # its number in the state, for `closes`
+    gripper: int = -1  # its index in the state, for `closes`
 
     def of(self, episode: Episode) -> F64 | None:
-        """(2,); None where a demonstration has not got them."""
+        """(2,); None if a demonstration does not have them."""
         rows = episode.proprio if self.part == "state" else episode.objects.get(self.part)
         if rows is None or not len(rows) or rows.shape[1] <= max(self.columns):
             return None
@@ -55,7 +55,7 @@ class Axes:
 
 
 def axes_of(robot: RobotSpec, first: Episode) -> list[Axes]:
-    """What starts can be laid out by: objects, then positions of tools, then two joints, then the scene."""
+    """Possible axes for starts: objects, then tool positions, otherwise two joints, and last the scene."""
     unit = next((f.unit for f in robot.proprio if f.kind == "position"), "")
     found = [
         Axes(f"object {name}", f"{name} at the start", ("x", "y"), unit, name)
@@ -100,9 +100,9 @@ def survey(
     """The map of starts.
 
     Args:
-        retriever: describes first scenes; only asked for where they are laid out.
-        name: of the axes; empty: the first by which starts differ.
-        task: only its demonstrations; empty: all.
+        retriever: describes first scenes; only called if they are shown.
+        name: of the axes; empty: the first with different starts.
+        task: show only its demonstrations; empty: all.
     """
     if not view.episode_ids:
         return {"choices": [], "n": 0}
@@ -133,7 +133,7 @@ def _named(choices: Sequence[Axes], name: str) -> Axes:
 
 
 def _first_that_differs(choices: Sequence[Axes], episodes: Sequence[Episode]) -> Axes:
-    """An arm may always start at the same place, which says nothing; the last choice always serves."""
+    """The first axes with different starts; an arm may always start at the same place."""
     for axes in choices[:-1]:
         known = [at for episode in episodes[:MAX_POINTS] if (at := axes.of(episode)) is not None]
         if len(known) > 1 and np.ptp(np.array(known), axis=0).max() > SAME:
@@ -142,7 +142,7 @@ def _first_that_differs(choices: Sequence[Axes], episodes: Sequence[Episode]) ->
 
 
 def _laid_out(ids: Sequence[str], points: F64) -> dict[str, Any]:
-    """Points to draw, and how far they usually are from each other."""
+    """Points to draw, and their usual distance."""
     every = max(1, -(-len(ids) // MAX_POINTS))
     shown = [
         {"id": name, "x": _plain(x), "y": _plain(y)}
@@ -152,9 +152,9 @@ def _laid_out(ids: Sequence[str], points: F64) -> dict[str, Any]:
 
 
 def _empty_places(points: F64) -> dict[str, Any]:
-    """Cells with their distance to the nearest start, and the emptiest places among what was recorded.
+    """Cells with their distance to the nearest start, and the emptiest places between recorded starts.
 
-    Places lie within the hull of the starts: beyond it nothing says that the robot can be there.
+    Places are within the convex hull of the starts: outside of it the robot may not be able to reach them.
     """
     if len(points) < 3 or (np.ptp(points, axis=0) <= 1e-9).any():
         return {}
@@ -180,7 +180,7 @@ def _empty_places(points: F64) -> dict[str, Any]:
 
 
 def _scenes(retriever: Retriever, ids: set[str]) -> dict[str, Any]:
-    """First scenes by their two largest components; named is the one that is farthest from all others."""
+    """First scenes by their two principal components, and those farthest from all others."""
     index = retriever.index()
     rows = [i for i, name in enumerate(index.episode_ids) if name in ids]
     scenes = index.scenes[rows].astype(np.float64)
@@ -202,7 +202,7 @@ def _scenes(retriever: Retriever, ids: set[str]) -> dict[str, Any]:
 
 
 def nearest(places: F64, points: F64, not_itself: bool = False) -> F64:
-    """How far each place (n, d) is from the nearest point (m, d)."""
+    """Distance of each place (n, d) to the nearest point (m, d)."""
     out = np.empty(len(places))
     squares = (points**2).sum(axis=1)
     for first in range(0, len(places), AT_ONCE):
@@ -215,7 +215,7 @@ def nearest(places: F64, points: F64, not_itself: bool = False) -> F64:
 
 
 def within(places: F64, points: F64) -> NDArray[np.bool_]:
-    """Which places (n, 2) lie in the convex hull of the points."""
+    """True for places (n, 2) in the convex hull of the points."""
     ordered = np.unique(points, axis=0).tolist()
     hull: list[list[float]] = []
     for way in (ordered, ordered[::-1]):
@@ -236,10 +236,10 @@ def _cross(a: Sequence[float], b: Sequence[float], c: Sequence[float]) -> float:
 
 
 def _usual(points: F64) -> float | None:
-    """The median distance of a start to the next one."""
+    """The median distance of a start to its nearest neighbour."""
     if len(points) < 2:
         return None
-    distinct = np.unique(points, axis=0)  # the same start may serve several tasks
+    distinct = np.unique(points, axis=0)  # several tasks may have the same start
     if len(distinct) < 2:
         return None
     some = distinct[:: max(1, len(distinct) // 2000)]

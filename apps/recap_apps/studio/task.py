@@ -1,4 +1,4 @@
-"""What is taught or run: a block, a goal angle and a start, the same for both pushers."""
+"""A PushT task: a block, a goal angle and a start, the same for both pushers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recap_worlds.pusht.shapes import DISC_RADIUS
 from recap_worlds.pusht.tasks import FIRST_COLLECTION_SEED, FPS, MAX_STEPS, THRESHOLDS, angle_key, scene_id
 
 MAX_START = 999_999
-SOLVED, DONE = THRESHOLDS  # coverage that counts as success, and that ends an episode
+SOLVED, DONE = THRESHOLDS  # coverage that counts as success, and coverage that ends an episode
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A goal and a start; starts are numbered from 0, above the seeds that are kept for evaluation."""
+    """A goal and a start; starts are numbered from 0, and their seeds are never used for evaluation."""
 
     block: str = "tee"
     angle: float = 30.0  # degrees
@@ -36,7 +36,7 @@ class Task:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Task:
-        """From what a page sends."""
+        """Read a task from a page's message."""
         block, angle, start = given.get("block"), given.get("angle"), given.get("start")
         numbers = isinstance(angle, int | float) and isinstance(start, int)
         if not isinstance(block, str) or not numbers or isinstance(angle, bool) or isinstance(start, bool):
@@ -45,21 +45,21 @@ class Task:
 
     @property
     def seed(self) -> int:
-        """Of the start."""
+        """The seed of the start."""
         return FIRST_COLLECTION_SEED + self.start
 
     @property
     def scene_id(self) -> str:
-        """As collection names it."""
+        """The scene id, as in collection."""
         return scene_id(self.block, self.angle, self.seed)
 
     @property
     def symmetry(self) -> int:
-        """Of its block."""
+        """The symmetry of its block."""
         return block_named(self.block).symmetry
 
     def open(self, pusher: str) -> PushTEnv:
-        """The environment at its start."""
+        """The environment in its initial state."""
         env = PushTEnv(pusher, self.angle, block=self.block, success_threshold=DONE)
         env.reset(seed=self.seed)
         return env
@@ -69,7 +69,7 @@ class Task:
 
 
 def shapes() -> dict[str, Any]:
-    """What a page needs to draw any board."""
+    """What a page needs to draw a board."""
     return {
         "size": BOARD_SIZE,
         "fps": FPS,
@@ -87,7 +87,7 @@ def shapes() -> dict[str, Any]:
 
 
 def moment(env: PushTEnv) -> dict[str, Any]:
-    """Where everything is now, as small JSON."""
+    """The current poses and coverage, as small JSON."""
     x, y, bx, by, angle = env.state()[:5].tolist()
     return {
         "pusher": [round(x, 2), round(y, 2)],

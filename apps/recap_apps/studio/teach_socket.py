@@ -1,4 +1,4 @@
-"""Teaching over a socket: the page says where the pointer is, the server moves the board at 10 Hz."""
+"""Teaching over a socket: the page sends pointer positions, the server steps the board at 10 Hz."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TeachSocket:
         self.pool = pool
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """One page."""
+        """Handle one page."""
         return await _Lesson(self.pool).hold(request)
 
 
@@ -37,14 +37,14 @@ class _Lesson(Conversation):
         self._clock: asyncio.Task[None] | None = None
 
     async def hear(self, kind: str, message: dict[str, Any]) -> None:
-        """Do what the page asks."""
+        """Execute the page's command."""
         if kind == "begin":
             await self._begin(Task.from_json(message))
         elif self.teaching is None:
             raise InputError("nothing is being taught: choose a task first")
         elif kind == "point":
             x, y = number(message.get("x"), "x"), number(message.get("y"), "y")
-            if self._clock is not None:  # else it is stopped, and the pointer is late
+            if self._clock is not None:  # otherwise it is stopped, and the message came too late
                 self.teaching.point(x, y)
         elif kind == "release":
             self.teaching.release()
@@ -63,7 +63,7 @@ class _Lesson(Conversation):
         self._clock = asyncio.create_task(self._tick(self.teaching))
 
     async def _tick(self, teaching: Teaching) -> None:
-        """The board's clock; it catches up with nothing, for a person does not either."""
+        """Step the board at a fixed rate; missed steps are not made up, as a person would not either."""
         loop = asyncio.get_running_loop()
         try:
             while not teaching.is_over:
@@ -88,7 +88,7 @@ class _Lesson(Conversation):
         await self.say("stopped", n=len(teaching), end=teaching.best_end(), name=name)
 
     async def _add(self, message: dict[str, Any]) -> None:
-        """Keep the chosen steps as a demonstration."""
+        """Save the chosen steps as a demonstration."""
         teaching, name = self.teaching, message.get("name")
         assert teaching is not None
         if self._clock is not None or not isinstance(name, str):
@@ -111,7 +111,7 @@ class _Lesson(Conversation):
         )  # fmt: skip
 
     async def end(self) -> None:
-        """Stop the clock."""
+        """Stop stepping."""
         if self._clock is not None:
             clock, self._clock = self._clock, None
             clock.cancel()

@@ -1,4 +1,4 @@
-"""A demonstration by hand: the real physics follows a person's pointer and is recorded as it goes."""
+"""A demonstration by hand: the simulated physics follow a person's pointer and are recorded."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.robot import IMAGE_SIZE
 from recap_worlds.pusht.tasks import ACTION_SPACE, FPS, INSTRUCTION
 
-MAX_FRAMES = 900  # a minute and a half of motion
-MIN_FRAMES = 10  # a second; less shows nothing
-MAX_STEP_PX = 14.0  # that the target moves in a control step: a little more than the expert's
-REST_PX = 0.5  # nearer to its target, and as slow, the disc is at rest
+MAX_FRAMES = 900  # a minute and a half
+MIN_FRAMES = 10  # a second; shorter demonstrations show nothing
+MAX_STEP_PX = 14.0  # largest movement of the target per control step: slightly more than the expert's
+REST_PX = 0.5  # distance to the target, and movement per step, below which the disc is at rest
 MAX_NAME = 80  # characters
-PREFIX = "studio/"  # of the ids of what was taught here
+PREFIX = "studio/"  # prefix of the ids of demonstrations that are taught here
 PUSHER = "disc"
-_PART = re.compile(r"@\d+-\d+$")  # so end the ids of sub-trajectories: no demonstration's may equal one
+_PART = re.compile(r"@\d+-\d+$")  # ending of a sub-trajectory's id, not allowed in a name
 
 
 @dataclass
 class Teaching:
-    """One demonstration in the making. Time runs while the disc is held, and until it is at rest."""
+    """A demonstration that is being recorded. Time runs while the disc is held, and until it is at rest."""
 
     task: Task
     held: bool = False
@@ -49,34 +49,34 @@ class Teaching:
 
     @property
     def is_over(self) -> bool:
-        """Whether the goal is reached, or there are too many frames."""
+        """True if the goal is reached, or there are too many frames."""
         return self._coverage[-1] > DONE or len(self) >= MAX_FRAMES
 
     @property
     def last_action(self) -> F64:
-        """The newest action: (2,)."""
+        """The last action: (2,)."""
         return self._actions[-1]
 
     @property
     def goal(self) -> F64:
-        """Where the block should come to lie: (3,)."""
+        """The block's target pose: (3,)."""
         return np.array(self._env.goal_pose)
 
     def point(self, x: float, y: float) -> None:
-        """Where the person wants the disc to go; it is held from here on."""
+        """Set the person's target for the disc; the disc is held from now on."""
         self._pointer = on_board(x, y)
         self.held = True
 
     def release(self) -> None:
-        """The person lets go: the disc stays where it is."""
+        """Release the disc, which stays where it is."""
         self._pointer, self.held = self._target.copy(), False
 
     def tick(self) -> dict[str, Any] | None:
-        """One control step of 0.1 s, and what came of it; None while nothing moves."""
+        """One control step of 0.1 s, and the new state; None while nothing moves."""
         if self.is_over or (not self.held and self._is_resting()):
             return None
         self._target = towards(self._target, self._pointer)
-        action = self._target.astype(np.float32).astype(np.float64)  # what is done is what is recorded
+        action = self._target.astype(np.float32).astype(np.float64)  # executed as it is recorded
         self._observations.append(self._env.observe(IMAGE_SIZE))
         self._actions.append(action)
         self._env.step(action)
@@ -84,17 +84,17 @@ class Teaching:
         return self.moment()
 
     def moment(self) -> dict[str, Any]:
-        """Where everything is now, after so many steps."""
+        """The current state, with the number of steps."""
         over = "solved" if self._coverage[-1] > DONE else "full" if self.is_over else None
         return {"t": len(self), **moment(self._env), "target": self._target.round(2).tolist(), "over": over}
 
     def best_end(self) -> int:
-        """Where to end it: at its best coverage if that counts as success, else at its end."""
+        """The best place to end: at the highest coverage if that is a success, otherwise at the end."""
         best = int(np.argmax(self._coverage))
         return best if self._coverage[best] > SOLVED and best >= MIN_FRAMES else len(self)
 
     def episode(self, name: str, first: int, last: int) -> Episode:
-        """Steps first … last - 1 as a demonstration like any other."""
+        """Steps first … last - 1 as a demonstration."""
         if not 0 <= first < last <= len(self):
             raise InputError(f"there are no steps {first} to {last}: it has {len(self)}")
         if last - first < MIN_FRAMES:
@@ -125,21 +125,21 @@ class Teaching:
 
 
 def on_board(x: float, y: float) -> F64:
-    """A place that a pointer may be at: (2,)."""
+    """A pointer position, limited to the board: (2,)."""
     if not (math.isfinite(x) and math.isfinite(y)):
         raise InputError("a target is two finite numbers: give x and y")
     return np.clip([x, y], 0.0, BOARD_SIZE)
 
 
 def towards(target: F64, pointer: F64) -> F64:
-    """The next target: (2,). At a robot's speed, for a chunk that leaps is one that no policy can follow."""
+    """The next target (2,), at most at a robot's speed: no policy could follow a chunk that jumps."""
     way = pointer - target
     far = float(np.hypot(*way))
     return target + way * min(1.0, MAX_STEP_PX / far) if far > 0 else target
 
 
 def attributes_of(task: Task) -> dict[str, Scalar]:
-    """What a demonstration by hand has in common with a collected one."""
+    """Attributes that collected demonstrations have, too."""
     return {
         "block": task.block,
         "goal_angle": task.angle,
@@ -152,7 +152,7 @@ def attributes_of(task: Task) -> dict[str, Scalar]:
 
 
 def checked_name(name: str) -> str:
-    """The name without spaces around it, if it can be one."""
+    """The name without surrounding spaces; an invalid name is an error."""
     name = name.strip()
     if not name or len(name) > MAX_NAME:
         raise InputError(f"a demonstration needs a name of 1 to {MAX_NAME} characters")
@@ -164,7 +164,7 @@ def checked_name(name: str) -> str:
 
 
 def free_name(task: Task, taken: frozenset[str], kind: str = "") -> str:
-    """A name for a demonstration of the task that no episode has."""
+    """An unused name for a demonstration of the task."""
     n = 1
     while PREFIX + (name := f"{task}{kind}" if n == 1 else f"{task}{kind or ', take'} {n}") in taken:
         n += 1

@@ -1,4 +1,4 @@
-"""The frozen policy from many starts at once: how often it reaches the goal, and how sure that is."""
+"""The frozen policy from many starts in parallel: success rate with its interval."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from recap_worlds.pusht.robot import IMAGE_SIZE
 from recap_worlds.pusht.tasks import FPS, MAX_STEPS
 
 MAX_STARTS = 50
-AT_ONCE = 2  # steps between two looks at whether the page still wants it
+AT_ONCE = 2  # steps between two checks whether the page still wants results
 
 
 class Trials:
-    """A task and the starts that follow it, all with the pool at one version."""
+    """A task and the starts after it, with one version of the pool."""
 
     def __init__(self, task: Task, n: int, view: PoolView, new_agent: NewAgent) -> None:
         self.tasks = [replace(task, start=task.start + i) for i in range(n)]
@@ -38,11 +38,11 @@ class Trials:
 
     @property
     def is_over(self) -> bool:
-        """Whether every start has ended."""
+        """True if every start has ended."""
         return not self._open
 
     def advance(self, n: int = AT_ONCE) -> list[dict[str, Any]]:
-        """Some steps of all that go on; what has ended is told."""
+        """Some steps of all running starts; returns those that ended."""
         ended = []
         for _ in range(n):
             for slot in list(self._open):
@@ -60,7 +60,7 @@ class Trials:
         return ended
 
     def summary(self) -> dict[str, Any]:
-        """How many of those that ended reached the goal, and how many were there at their end."""
+        """How many of the ended starts reached the goal, and how many were still there at the end."""
         done = [rows for slot, rows in enumerate(self._coverage) if slot not in self._open]
         reached = sum(max(rows) > SOLVED for rows in done)
         low, high = wilson(reached, len(done))
@@ -88,18 +88,18 @@ class Trials:
 
 
 class TrialsSocket:
-    """Lets any number of pages try."""
+    """Lets any number of pages run trials."""
 
     def __init__(self, pool: Pool, runs: RunSocket) -> None:
         self.pool, self.runs = pool, runs
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """One page."""
-        return await _Trying(self).hold(request)
+        """Handle one page."""
+        return await _TrialConversation(self).hold(request)
 
 
-class _Trying(Conversation):
-    """A page that tries: begin, stop."""
+class _TrialConversation(Conversation):
+    """A page that runs trials: begin, stop."""
 
     def __init__(self, home: TrialsSocket) -> None:
         super().__init__()
@@ -108,12 +108,12 @@ class _Trying(Conversation):
         self._wanted = False
 
     async def hear(self, kind: str, message: dict[str, Any]) -> None:
-        """Do what the page asks."""
+        """Execute the page's command."""
         if kind == "begin":
             task, n = Task.from_json(message), int(number(message.get("n"), "n"))
             if not 1 <= n <= MAX_STARTS:
                 raise InputError(f"{n} starts: give 1 to {MAX_STARTS}")
-            replace(task, start=task.start + n - 1)  # refuses numbers past the last
+            replace(task, start=task.start + n - 1)  # raises an error for numbers past the last start
             await self.end()
             self._wanted = True
             self._running = asyncio.create_task(self._run(task, n))
@@ -136,7 +136,7 @@ class _Trying(Conversation):
             await self.complain(error)
 
     async def end(self) -> None:
-        """Stop after the steps that are being made."""
+        """Stop after the current steps."""
         self._wanted = False
         if self._running is not None:
             await self._running

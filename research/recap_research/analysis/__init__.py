@@ -1,1 +1,1 @@
-"""What a policy looks at, what that is worth, how it fails, and whether a dataset is fit for it."""
+"""Analyses of a policy: attention, its causal effect, and failures."""

@@ -1,6 +1,6 @@
-"""Where an episode of two arms fails: reach, grasp, transport or the end; and whose lead it followed.
+"""Failures of two-arm episodes: reach, grasp, transport, finish or hand-over; and whose task they followed.
 
-One definition for all ten tasks, from what the simulator knows at every control step.
+One definition for all ten tasks, from the simulator's state at every control step.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from recap_worlds.dualarm.tasks.task import State, Task
 Kind: TypeAlias = Literal["success", "reach", "grasp", "transport", "finish", "hand-over"]
 KINDS: tuple[Kind, ...] = ("success", "reach", "grasp", "transport", "finish", "hand-over")
 
-MOVED_M = 0.01  # so far from where it stood a thing has been reached, if by an arm rather than by its fingers
-HELD_STEPS = 5  # 0.25 s: so long a thing is borne by fingers alone, or a part kept from where it rests
-CONFUSED = 0.5  # of an episode's looks: beyond this share matched another task, it followed another task
+MOVED_M = 0.01  # an object moved by an arm this far from its start counts as reached
+HELD_STEPS = 5  # 0.25 s in which an object is held by fingers alone, or a part is away from its rest position
+CONFUSED = 0.5  # an episode followed another task if more than this share of its matches were of that task
 
 
 @dataclass(frozen=True)
 class Need:
-    """A thing that has to be taken, or a part that has to be moved."""
+    """An object to be grasped, or a part to be moved."""
 
     thing: str
-    n_hands: int = 1  # that hold it at once
-    gives: float | None = None  # of a part: degrees or m by which it is moved before it counts as held
-    of: str | None = None  # of a part: what it belongs to
+    n_hands: int = 1  # that hold the object at once
+    gives: float | None = None  # for a part: degrees or m that it must move to count as held
+    of: str | None = None  # for a part: the object it belongs to
 
 
-# In the order in which the demonstrations take them.
+# In the order of the demonstrations.
 NEEDS: dict[str, tuple[Need, ...]] = {
     "place_cans_plasticbox": (Need("left_can"), Need("right_can")),
     "move_can_pot": (Need("can"),),
@@ -54,19 +54,19 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 
 @dataclass(frozen=True)
 class Moment:
-    """One control step, as the simulator knows it."""
+    """The simulator's state at one control step."""
 
     state: State
-    resting: frozenset[str]  # what touches anything but an arm
+    resting: frozenset[str]  # objects that touch anything but an arm
 
 
 def kind_of(task: Task, moments: Sequence[Moment]) -> Kind:
-    """Where a failed episode stopped.
+    """The class of a failed episode.
 
-    The first thing, in the order of the demonstrations, that was never held decides: never touched is
-    `reach`, else `grasp`. With all held, `transport` if they never were where the task wants them, else
-    `finish`: they were, and the check was not met, or not for so long as it must be. What is lifted but does
-    not change hands is `hand-over`.
+    The first object, in the order of the demonstrations, that was never held decides: `reach` if it was
+    never touched, else `grasp`. If all were held: `transport` if never at their targets, else `finish`: they
+    were at their targets, but the task's check was not met, or not long enough. An object that was lifted but
+    did not change hands is `hand-over`.
     """
     for need in NEEDS[task.key]:
         if not held(need, moments):
@@ -77,7 +77,7 @@ def kind_of(task: Task, moments: Sequence[Moment]) -> Kind:
 
 
 def reached(need: Need, moments: Iterable[Moment]) -> bool:
-    """Whether fingers ever touched the thing (or what the part belongs to), or an arm moved it."""
+    """True if fingers touched the object (or the object of the part), or an arm moved it."""
     names = [need.thing] + ([need.of] if need.of else [])
     return any(
         moment.state.touching[name]
@@ -88,10 +88,10 @@ def reached(need: Need, moments: Iterable[Moment]) -> bool:
 
 
 def held(need: Need, moments: Iterable[Moment]) -> bool:
-    """Whether the thing ever was in as many hands as it takes, for `HELD_STEPS` in a row.
+    """True if the object was held by the needed number of hands for `HELD_STEPS` in a row.
 
-    In the hand is what fingers touch and nothing else does: neither the table nor another thing. A part is
-    in the hand when fingers touch it and it has given way.
+    An object is held if fingers touch it and nothing else does: neither the table nor another object. A part
+    is held if fingers touch it and it has moved.
     """
     steps = 0
     for moment in moments:
@@ -107,7 +107,7 @@ def held(need: Need, moments: Iterable[Moment]) -> bool:
 
 
 def brought(task: Task, state: State) -> bool:
-    """Whether the task's own check is met but for whose fingers touch what, and whether they are closed."""
+    """True if the task's check is met, ignoring finger contacts and gripper openings."""
     things = [need.thing for need in NEEDS[task.key]]
     hands = [frozenset[str](), *(frozenset({side}) for side in SIDES), frozenset(SIDES)]
     closed = dict.fromkeys(state.grips, 0.0)
@@ -121,20 +121,20 @@ def brought(task: Task, state: State) -> bool:
 
 @dataclass
 class Witness:
-    """Watches one episode: every step, and of which task each look's match was."""
+    """Records one episode: every step, and the task of each match."""
 
     agent: RetrievalAgent
     moments: list[Moment] = field(default_factory=list)
-    matched: list[str | None] = field(default_factory=list)  # a task a look; None: nothing was retrieved
+    matched: list[str | None] = field(default_factory=list)  # task of each match; None: nothing was retrieved
     _plan: Plan | None = None
 
     def __call__(self, world: DualArmWorld) -> None:
-        """Note the step."""
+        """Record a step."""
         self.moments.append(Moment(world.env.state(), world.env.resting()))
         plan = self.agent.plan(0)
         if plan is not None and plan is not self._plan:
             view = self.agent.retriever.source.view()
-            refs = () if plan.given.is_empty else plan.given.refs
+            refs = () if plan.conditioning.is_empty else plan.conditioning.refs
             task = view.episode(refs[0].episode_id).attributes["task_key"] if refs else None
             self.matched.append(None if task is None else str(task))
         self._plan = plan
@@ -142,24 +142,24 @@ class Witness:
 
 @dataclass(frozen=True)
 class Account:
-    """What became of one episode."""
+    """The classification of one episode."""
 
     task: str
     seed: int
     kind: Kind
     n_looks: int
-    n_other: int  # looks whose match was of another task
-    others: tuple[str, ...]  # which, the most frequent first
-    let_go: bool  # at the end nothing that had to be taken is in a hand
+    n_other: int  # matches of another task
+    others: tuple[str, ...]  # those tasks, the most frequent first
+    let_go: bool  # at the end no needed object is held
 
     @property
     def confused(self) -> bool:
-        """Whether it mostly followed demonstrations of another task."""
+        """True if most matches were of another task."""
         return self.n_looks > 0 and self.n_other / self.n_looks > CONFUSED
 
 
 def account_of(task: Task, result: EpisodeResult, witness: Witness) -> Account:
-    """Sort one episode that was no error."""
+    """Classify one episode that did not end in an error."""
     kind: Kind = "success" if result.outcome == "success" else kind_of(task, witness.moments)
     others = [name for name in witness.matched if name not in (None, task.key)]
     names = sorted({name for name in others if name is not None}, key=lambda n: (-others.count(n), n))
@@ -169,7 +169,7 @@ def account_of(task: Task, result: EpisodeResult, witness: Witness) -> Account:
 
 
 def tally(accounts: Sequence[Account]) -> dict[str, Any]:
-    """Counts by task and over all."""
+    """Counts by task and over all tasks."""
     by_task: dict[str, list[Account]] = {}
     for account in accounts:
         by_task.setdefault(account.task, []).append(account)
@@ -182,7 +182,7 @@ def _counts(accounts: Sequence[Account]) -> dict[str, Any]:
         "episodes": len(accounts),
         **{kind: sum(account.kind == kind for account in accounts) for kind in KINDS},
         "let_go": sum(account.let_go for account in failed if account.kind == "transport"),
-        "confused": sum(account.confused for account in failed),  # among the failed, whatever their kind
+        "confused": sum(account.confused for account in failed),  # failed episodes of any class
         "looks": sum(account.n_looks for account in accounts),
         "looks_at_another_task": sum(account.n_other for account in accounts),
     }

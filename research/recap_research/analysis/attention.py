@@ -1,4 +1,4 @@
-"""What the action slot looks at: attention by slot, layer and head, and where it lies on the pictures."""
+"""Attention of the action slot: by slot, layer and head, and by region of the images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PARTS = ("mass", "roi", "overlap")
 REGIONS = ("t_block", "t_block_next", "predicted_end")  # names of the paper, appendix B
-FIRST, LAST = "retrieved_frame_0", "retrieved_frame_1"  # its ret-1 and ret-end, with two shown frames
+FIRST, LAST = "retrieved_frame_0", "retrieved_frame_1"  # the paper's ret-1 and ret-end for two frames
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class Reading:
     """Attention of the action slot in one prediction, mean over its tokens and the denoising steps."""
 
     slots: tuple[str, ...]
-    images: tuple[str, ...]  # those of them that hold pictures
-    maps: F32  # (layers, heads, slots, g, g); all of a layer and head sum to 1
+    images: tuple[str, ...]  # slots that hold images
+    maps: F32  # (layers, heads, slots, g, g); sums to 1 for each layer and head
 
     def mass(self) -> F64:
-        """How much goes to each slot: (layers, heads, slots)."""
+        """Attention on each slot: (layers, heads, slots)."""
         return np.asarray(self.maps.sum(axis=(3, 4)), np.float64)
 
     def on(self, slot: str) -> F32:
-        """On the tokens of a slot: (layers, heads, g, g)."""
+        """Attention on the tokens of a slot: (layers, heads, g, g)."""
         return np.asarray(self.maps[:, :, self.slots.index(slot)], np.float32)
 
 
 def reading_of(weights: Tensor, layout: Layout) -> Reading:
-    """From what a watched policy noted of a chunk: (steps, layers, heads, T)."""
+    """A reading from the recorded weights of a chunk: (steps, layers, heads, T)."""
     grid = layout.size // layout.patch
     n_layers, n_heads = weights.shape[1:3]
     maps = weights.mean(dim=0).reshape(n_layers, n_heads, len(layout.slots), grid, grid)
@@ -55,14 +55,14 @@ def reading_of(weights: Tensor, layout: Layout) -> Reading:
 
 
 def roi_ratio(attention: F32 | F64, region: F64) -> F64:
-    """Mean attention inside a region over the mean of the whole picture (paper, appendix B): 1 if uniform.
+    """Mean attention inside a region over the mean of the whole image (paper, appendix B): 1 if uniform.
 
     Args:
-        attention: (..., g, g), of any sum.
-        region: (g, g) share of each token that lies inside, 0 or 1 where the region ends on its border.
+        attention: (..., g, g), with any sum.
+        region: (g, g) share of each token inside the region; 0 or 1 except at its border.
     """
     mean = attention.mean(axis=(-2, -1), dtype=np.float64)
-    area, known = float(region.sum()), mean > 0  # of a picture that is masked nothing is known
+    area, known = float(region.sum()), mean > 0  # a masked image has no ratio
     if area <= 0:
         return np.full(attention.shape[:-2], np.nan)
     inside = (attention * region).sum(axis=(-2, -1), dtype=np.float64) / area
@@ -70,11 +70,11 @@ def roi_ratio(attention: F32 | F64, region: F64) -> F64:
 
 
 def box_region(poses: F64, block: str, image: ImageConfig, aligned: bool, grid: int) -> F64:
-    """Where the block's bounding box lies on the tokens of a canonical picture, by its pose there: (g, g)."""
+    """The block's bounding box on the tokens of a canonical image, by its pose there: (g, g)."""
     if image.view != "top-down":
         raise InputError("regions are known on pictures that look straight down on a plane: view 'top-down'")
     corners = transform_points(np.asarray(poses, np.float64), block_named(block).parts).reshape(-1, 2)
-    # The canonical picture spans `span` around its frame's origin; without a frame it is the world's.
+    # The canonical image covers `span` around its frame's origin; without a frame, the world's.
     tokens = corners / image.span * grid + grid / 2 if aligned else corners / image.world * grid
     low, high = tokens.min(axis=0), tokens.max(axis=0)
     edges = np.arange(grid)
@@ -85,9 +85,9 @@ def box_region(poses: F64, block: str, image: ImageConfig, aligned: bool, grid: 
 def predicted_pose(
     policy: TrainedPolicy, observation: Observation, given: Conditioning, chunk: ActionChunk, block: str
 ) -> F64 | None:
-    """The block at the chunk's end as the policy foresees it, in the canonical frame: (3,).
+    """The predicted pose of the block at the end of the chunk, in the canonical frame: (3,).
 
-    Found in the predicted picture where there is one and the block is found in it; else as predicted.
+    Found in the predicted image if there is one and the block is found in it, else the predicted state.
     """
     config = policy.config
     if chunk.predicted_latents is not None and config.sees and config.image.view == "top-down":
@@ -113,7 +113,7 @@ def regions_of(
     block: str,
     grid: int,
 ) -> dict[tuple[str, str], F64]:
-    """(picture slot, region) -> (g, g), for every picture that is shown and every region that is known."""
+    """(image slot, region) -> (g, g), for every image and every known region."""
     config = policy.config
     if not len(given.object_now):
         return {}
@@ -132,14 +132,14 @@ def regions_of(
 
 @dataclass(frozen=True)
 class Figures:
-    """What is kept of a reading: attention by slot, and ratios by region; heads last, then all together."""
+    """Summary of a reading: attention by slot, and ratios by region; the last column is over all heads."""
 
     mass: dict[str, F64]  # slot -> (layers, heads)
-    roi: dict[str, F64]  # "slot>region" -> (layers, heads + 1), the last of the heads' mean attention
-    overlap: dict[str, F64]  # "region&region" -> () shared area over joint area, on the present picture
+    roi: dict[str, F64]  # "slot>region" -> (layers, heads + 1); the last column is for the mean over heads
+    overlap: dict[str, F64]  # "region&region" -> () intersection over union, on the current image
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, to four places."""
+        """Plain values, rounded to four places."""
         return {
             part: {name: np.round(values, 4).tolist() for name, values in table.items()}
             for part, table in ((part, getattr(self, part)) for part in PARTS)
@@ -153,7 +153,7 @@ class Figures:
 
 
 def figures_of(reading: Reading, regions: Mapping[tuple[str, str], F64]) -> Figures:
-    """Of one prediction."""
+    """The figures of one prediction."""
     mass = reading.mass()
     roi: dict[str, F64] = {}
     for (slot, name), region in regions.items():
@@ -169,7 +169,7 @@ def figures_of(reading: Reading, regions: Mapping[tuple[str, str], F64]) -> Figu
 
 
 def mean_figures(several: Sequence[Figures]) -> Figures:
-    """Of an episode, or of many: the mean of what is known."""
+    """The mean of several figures, ignoring missing values."""
     tables: list[dict[str, F64]] = []
     for part in PARTS:
         names = dict.fromkeys(name for one in several for name in getattr(one, part))
@@ -185,18 +185,18 @@ def mean_figures(several: Sequence[Figures]) -> Figures:
 
 @dataclass(frozen=True)
 class Peak:
-    """The layer at which something is looked at most, and whether it stands out."""
+    """The layer with the highest ratio, and whether it stands out."""
 
     layer: int
     ratio: float
-    low: float  # 95 %, a bootstrap over episodes
+    low: float  # 95 %, bootstrap over episodes
     high: float
     others: float  # median ratio of the other layers
     clear: bool  # above 1, and above the other layers' median in 95 % of the bootstrap
 
 
 def find_peak(by_layer: F64) -> Peak | None:
-    """Of ratios (episodes, layers); None when nothing is known."""
+    """The peak of ratios (episodes, layers); None if all are nan."""
     known = by_layer[~np.isnan(by_layer).any(axis=1)]
     if not len(known):
         return None
@@ -205,12 +205,12 @@ def find_peak(by_layer: F64) -> Peak | None:
     low, high = bootstrap_mean(known[:, layer, None])
     rest = np.delete(known, layer, axis=1)
     others = float(np.median(np.delete(mean, layer))) if rest.size else float("nan")
-    # Chosen as the largest: only a distance from the rest that chance does not bring counts.
+    # The peak was chosen as the maximum, so only a difference from the rest beyond chance counts.
     above = bootstrap_mean((known[:, layer] - np.median(rest, axis=1))[:, None])[0] if rest.size else 0.0
     return Peak(layer, float(mean[layer]), low, high, others, bool(low > 1 and above > 0))
 
 
-# Intake: the retrieved pictures on their block; commit: the predicted end, on the present and the last one.
+# Intake: retrieved images on their block. Commit: predicted end, on the current and the last retrieved image.
 AXES = {
     "intake": (f"{FIRST}>t_block", f"{LAST}>t_block_next"),
     "commit": ("frame>predicted_end", f"{LAST}>predicted_end"),
@@ -218,13 +218,13 @@ AXES = {
 
 
 def without_camera(key: str) -> str:
-    """`frame/top>t_block` as `frame>t_block`: with one camera there is nothing to tell apart."""
+    """`frame/top>t_block` as `frame>t_block`: with one camera its name is not needed."""
     slot, _, region = key.partition(">")
     return f"{slot.split('/')[0]}>{region}" if region else slot.split("/")[0]
 
 
 def by_layer(episodes: Sequence[Figures], key: str) -> F64:
-    """A ratio's course over the layers, of each episode that has it, heads together: (n, layers)."""
+    """A ratio by layer for each episode that has it, over all heads: (n, layers)."""
     rows = [
         values[:, -1] for one in episodes for name, values in one.roi.items() if without_camera(name) == key
     ]
@@ -264,12 +264,12 @@ def summarise_attention(episodes: Sequence[Figures]) -> dict[str, Any]:
 
 
 def overlay(picture: U8, attention: F32, height: int = 128) -> U8:
-    """A picture with attention (g, g) laid over it, red where it is above the mean: (height, height, 3)."""
+    """An image with attention (g, g) as an overlay, red above the mean: (height, height, 3)."""
     import cv2
 
     size = (height, height)
     large = cv2.resize(picture, size, interpolation=cv2.INTER_LINEAR).astype(np.float64)
     heat = cv2.resize(attention / max(float(attention.mean()), 1e-12), size, interpolation=cv2.INTER_CUBIC)
-    strength = np.clip((heat - 1) / 3, 0.0, 0.8)[..., None]  # beyond three times the mean all is as dark
+    strength = np.clip((heat - 1) / 3, 0.0, 0.8)[..., None]  # saturates at about three times the mean
     grey = large.mean(axis=2, keepdims=True) * 0.6 + 255 * 0.4
     return np.asarray((1 - strength) * grey + strength * np.array([200.0, 30.0, 60.0]), np.uint8)

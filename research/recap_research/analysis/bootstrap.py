@@ -1,4 +1,4 @@
-"""The interval of a mean over episodes that share their starts."""
+"""The bootstrap interval of a mean over episodes that share their starts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ N_RESAMPLES = 10_000
 
 
 def bootstrap_mean(values: F64, n_resamples: int = N_RESAMPLES) -> Interval:
-    """Percentile interval of the mean of values (n_seeds, n_angles), nan where there is none.
+    """Percentile interval of the mean of values (n_seeds, n_angles); nan marks missing values.
 
-    Angles share their starts, so whole rows are drawn: a hard start is hard at every angle. The draws are
-    the same at every call. Nothing is known (nan, nan) when every value is nan.
+    Angles share their starts, so whole rows are resampled: a hard start is hard at every angle. The resamples
+    are the same at every call. The interval is (nan, nan) if every value is nan.
     """
     known = ~np.isnan(values)
     sums = np.where(known, values, 0.0).sum(axis=1)  # (n_seeds,)

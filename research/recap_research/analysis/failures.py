@@ -1,4 +1,4 @@
-"""How episodes fail: behaviour, retrieval and attention at failure, and what a better match would change."""
+"""Failures on PushT: behaviour, retrieval and attention, and the effect of better matches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from recap_worlds.pusht.tasks import FPS, INSTRUCTION
 
 Cluster: TypeAlias = Literal["success", "moves", "never engages"]
 CLUSTERS: tuple[Cluster, ...] = ("success", "moves", "never engages")
-ENGAGED = 0.10  # coverage gained: the paper's bound (appendix C)
-ARM = 60.0  # px: a turn of the block counts as the way of a point so far out
-PROGRESS_PX = 1.0  # less is no progress, and no harm
+ENGAGED = 0.10  # coverage gained: the paper's limit (appendix C)
+ARM = 60.0  # px: a rotation counts as the motion of a point at this distance
+PROGRESS_PX = 1.0  # smaller changes are neither progress nor harm
 
 
 def cluster_of(result: EpisodeResult, start_coverage: float, threshold: str) -> Cluster:
-    """A success, or a failure that moved the block towards the goal, or one that hardly touched it."""
+    """A success, a failure that moved the block towards the goal, or one that hardly touched it."""
     if succeeded(result, threshold):
         return "success"
     gained = result.metrics["coverage"] - start_coverage
@@ -40,7 +40,7 @@ def cluster_of(result: EpisodeResult, start_coverage: float, threshold: str) -> 
 
 @dataclass(frozen=True)
 class Failure:
-    """One episode with what is known of it."""
+    """One episode with its trace and cluster."""
 
     result: EpisodeResult
     trace: Trace
@@ -48,7 +48,7 @@ class Failure:
 
 
 def label(results: Sequence[EpisodeResult], traces: Mapping[Key, Trace], threshold: float) -> list[Failure]:
-    """Every episode that was no error, with its cluster."""
+    """Every episode without an error, with its cluster."""
     key = threshold_key(threshold)
     found = []
     for result in results:
@@ -70,7 +70,7 @@ def analyse_failures(
     """Clusters by angle, retrieval by cluster, and anchoring and commit at the given layers.
 
     Args:
-        layers: `intake` and `commit`, as the probe found them.
+        layers: `intake` and `commit`, as found by the probe.
     """
     episodes = label(results, traces, threshold)
     tasks = list(dict.fromkeys(e.result.task for e in episodes))
@@ -114,7 +114,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def _retrieval(episodes: Sequence[Failure]) -> dict[str, Any]:
-    """Distance and confidence: an episode's median look, its last, and how often it was unsure."""
+    """Distance and confidence: the median and last look of an episode, and the share of unsure looks."""
     looks: list[tuple[Look, ...]] = [e.trace.looks for e in episodes]
     unsure = [
         float(np.mean([look.confidence is None or look.confidence < 0.05 for look in x])) for x in looks
@@ -131,7 +131,7 @@ def _retrieval(episodes: Sequence[Failure]) -> dict[str, Any]:
 
 
 def _by_outcome(episodes: Sequence[Failure], key: str, layer: int) -> dict[str, Any]:
-    """A ratio at a layer at success and failure, by angle and over all, with the difference's interval."""
+    """A ratio at a layer for successes and failures, by angle and overall, with the difference's interval."""
     found: dict[str, Any] = {}
     tasks = [*dict.fromkeys(e.result.task for e in episodes), "all"]
     for task in tasks:
@@ -152,14 +152,14 @@ def _by_outcome(episodes: Sequence[Failure], key: str, layer: int) -> dict[str, 
             "success": a,
             "failure": b,
             "n": [len(values[True]), len(values[False])],
-            "difference": None if a is None or b is None else b - a,  # failure less success
+            "difference": None if a is None or b is None else b - a,  # failure minus success
             "interval": _difference(values[True], values[False]),
         }
     return found
 
 
 def _difference(a: F64, b: F64) -> list[float] | None:
-    """95 % of mean b less mean a, both drawn anew; None from fewer than two each."""
+    """The 95 % interval of mean b minus mean a, both resampled; None for fewer than two values each."""
     if min(len(a), len(b)) < 2:
         return None
     draw = np.random.default_rng(0)
@@ -168,17 +168,17 @@ def _difference(a: F64, b: F64) -> list[float] | None:
     return [float(low), float(high)]
 
 
-# What a better retrieval would have changed: at states of a rollout, each of the nearest matches is tried.
+# The oracle: at states of a rollout, each of the nearest matches is tried.
 
 
 def distance_to_goal(state: F64) -> float:
-    """Of the block, px, a turn counting as the way of a point 60 px out."""
+    """The block's distance to the goal in px; a rotation counts as the motion of a point 60 px away."""
     turn = wrap_angle(float(state[4] - state[7]))
     return float(np.hypot(np.hypot(state[2] - state[5], state[3] - state[6]), ARM * turn))
 
 
 def observe(state: F64, step: int, spec: EvalSpec, image_size: int | None) -> tuple[PushTEnv, Observation]:
-    """A board in that state, at rest, and what an agent sees of it."""
+    """A board at rest in this state, and the agent's observation of it."""
     pusher, block = (str(spec.options[name]) for name in ("pusher", "block"))
     env = PushTEnv(pusher, float(np.degrees(state[7])), block=block, success_threshold=0.99)
     env.reset(seed=0, options={"reset_to_state": state[:5]})
@@ -187,14 +187,14 @@ def observe(state: F64, step: int, spec: EvalSpec, image_size: int | None) -> tu
 
 
 class _Chooser:
-    """A retriever that answers with what was chosen for it; all else is the one inside."""
+    """A retriever that returns a given match; everything else is passed to the inner retriever."""
 
     def __init__(self, retriever: Retriever) -> None:
         self.inner = retriever
         self.chosen: Retrieval | None = None
 
     def retrieve(self, query: Query, previous: Retrieval | None = None, n_matches: int = 1) -> Retrieval:
-        """The choice, once there is one."""
+        """The given match, if there is one."""
         if self.chosen is not None:
             return self.chosen
         return self.inner.retrieve(query, previous, n_matches)
@@ -206,9 +206,9 @@ class _Chooser:
 def try_matches(
     agent: RetrievalAgent, spec: EvalSpec, state: F64, step: int, n_matches: int
 ) -> tuple[F64, F64]:
-    """Progress to the goal, px, by the chunks that follow from the n nearest matches, nearest first.
+    """Progress to the goal in px with chunks from the n nearest matches, nearest first.
 
-    And, since the best of n is better than one by luck alone, by n chunks of the nearest with other noise.
+    Also with n chunks from the nearest match with other noise, since the best of n is better by chance alone.
     """
     _, seen = observe(state, step, spec, agent.image_size)
     found = agent.retriever.retrieve(Query((seen,), seen, agent.context), n_matches=n_matches)
@@ -223,7 +223,7 @@ def try_matches(
         assert plan is not None
         env, _ = observe(state, step, spec, None)
         before = distance_to_goal(env.state())
-        actions = body.out_of(plan.given.frame, plan.chunk.actions.astype(np.float64))
+        actions = body.out_of(plan.conditioning.frame, plan.chunk.actions.astype(np.float64))
         for action in np.clip(actions, *body.bounds):
             env.step(action)
         return before - distance_to_goal(env.state())
@@ -245,10 +245,10 @@ def oracle_matches(
     every: int = 4,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Would another of the nearest matches have helped? Tried on the states of the episodes, by cluster.
+    """Would another of the nearest matches have helped? Tried on states of the episodes, by cluster.
 
-    The oracle looks one chunk ahead: it knows which match moves the block nearest to the goal. States are
-    taken at rest, every `every`-th look of an episode.
+    The oracle looks one chunk ahead: it knows which match moves the block closest to the goal. States are
+    taken at rest, at every `every`-th look of an episode.
     """
     agent = inner_agent(make_agent(spec))
     assert isinstance(agent, RetrievalAgent)
@@ -280,7 +280,7 @@ def _oracle_row(rows: Sequence[tuple[F64, F64]]) -> dict[str, Any]:
         "nearest_px": float(nearest.mean()),
         "other_noise_px": float(lucky.mean()),
         "oracle_px": float(best.mean()),
-        "gain_px": float((best - lucky).mean()),  # beyond what luck gives
+        "gain_px": float((best - lucky).mean()),  # beyond chance
         "gain_interval_px": list(bootstrap_mean((best - lucky)[:, None])),
         "harmful": float(harmful.mean()),
         "harm_avoidable": float((harmful & (best > PROGRESS_PX)).mean()),

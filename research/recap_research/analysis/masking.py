@@ -1,4 +1,4 @@
-"""What retrieved evidence causes: the same starts with the action slot's view of it blocked, and controls."""
+"""The causal effect of retrieved tokens: the same starts with these tokens masked, and controls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBSETS = ("successes", "failures")
 
 @dataclass(frozen=True)
 class Condition:
-    """One way of disturbing a rollout; the controls show what disturbing as such does."""
+    """One change to a rollout. Controls show the effect of any change."""
 
     name: str
     mask: str | None = None
@@ -29,16 +29,16 @@ class Condition:
 
     @property
     def control(self) -> bool:
-        """Whether it leaves what was retrieved alone."""
+        """True if retrieved tokens are not masked."""
         return self.mask is None or self.mask.startswith("sham")
 
     def of(self, spec: EvalSpec) -> EvalSpec:
-        """The spec under this condition."""
+        """The spec with this condition."""
         return spec.with_agent(mask=self.mask, noise_seed=spec.agent.noise_seed + self.noise_seed)
 
 
 def conditions(layers: Sequence[int]) -> list[Condition]:
-    """Other noise; and for each layer, and all together, what was retrieved and as many other tokens."""
+    """Other noise; then for each layer and all layers, masked retrieved tokens and as many other tokens."""
     found = [Condition("other noise", noise_seed=1)]
     for layer in [*map(str, layers), *(["all"] if len(layers) > 1 else [])]:
         words = "all layers" if layer == "all" else f"layer {layer}"
@@ -51,21 +51,21 @@ def conditions(layers: Sequence[int]) -> list[Condition]:
 
 @dataclass(frozen=True)
 class Subsets:
-    """Episodes of a baseline run, matched in number at each angle."""
+    """Episodes of a baseline run, up to the same number for each angle."""
 
     threshold: str
     keys: dict[str, list[Key]]  # subset -> its episodes
-    available: dict[str, dict[str, int]]  # subset -> angle -> how many there were to choose from
+    available: dict[str, dict[str, int]]  # subset -> angle -> number of candidates
 
     def all(self) -> list[Key]:
-        """Both together."""
+        """The episodes of both subsets."""
         return [key for subset in SUBSETS for key in self.keys[subset]]
 
 
 def choose_subsets(
     results: Sequence[EpisodeResult], threshold: float, per_angle: int, *, unseen_only: bool = True
 ) -> Subsets:
-    """Up to `per_angle` successes and failures of each angle, by seed; free successes are left out."""
+    """Up to `per_angle` successes and failures of each angle, by seed, without successes at the start."""
     key = threshold_key(threshold)
     seen = {angle_key(a) for a in SEEN_ANGLES} if unseen_only else set()
     valid = [r for r in results if r.outcome != "error" and r.task not in seen and r.first_step[key] != 0]
@@ -92,13 +92,13 @@ def run_masking(
     batch_size: int = 8,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Roll the chosen episodes out again under every condition; resumable, a directory each in `out`."""
+    """Run the chosen episodes again under every condition, each in its own folder in `out`. Resumable."""
     spec, results = read_info(baseline)
     subsets = choose_subsets(results, threshold, per_angle)
     rows = []
     for condition in conditions(layers):
         found: dict[Key, EpisodeResult] = {}
-        # A run has the same seeds at every angle, so each angle is a run of its own.
+        # A run has the same seeds at every angle, so each angle is a separate run.
         for task in dict.fromkeys(task for task, _ in subsets.all()):
             seeds = tuple(sorted({seed for t, seed in subsets.all() if t == task}))
             one = replace(condition.of(spec), tasks=(task,), seeds=seeds)
@@ -119,7 +119,7 @@ def run_masking(
 
 
 def condition_row(condition: Condition, subsets: Subsets, found: dict[Key, EpisodeResult]) -> dict[str, Any]:
-    """How many of the successes stay one, and how many failures become one; by angle and in all."""
+    """The rate of successes that stay one and of failures that become one, by angle and overall."""
     row: dict[str, Any] = {"name": condition.name, "mask": condition.mask, "control": condition.control}
     for subset in SUBSETS:
         keys = [k for k in subsets.keys[subset] if k in found and found[k].outcome != "error"]
@@ -134,7 +134,7 @@ def condition_row(condition: Condition, subsets: Subsets, found: dict[Key, Episo
 
 def _rate(outcomes: dict[Key, bool]) -> dict[str, Any]:
     k, n = sum(outcomes.values()), len(outcomes)
-    several = len({task for task, _ in outcomes}) > 1  # starts repeat from angle to angle
+    several = len({task for task, _ in outcomes}) > 1  # starts repeat across angles
     won = {key: float(v) for key, v in outcomes.items()}
     low, high = rate_interval(seed_table(won)[None]) if several else wilson(k, n)
     return {"successes": k, "n": n, "rate": k / n if n else None, "low": low, "high": high}

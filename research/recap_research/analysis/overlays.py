@@ -1,4 +1,4 @@
-"""Attention along a rollout as one picture: what was seen, and where the action slot looked."""
+"""Attention during a rollout as one image: the observations, and where the action slot attended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TILE, CAPTION = 128, 22  # px
 
 @dataclass(frozen=True)
 class Moment:
-    """What is needed to draw one look."""
+    """The inputs for drawing one look."""
 
     observation: Observation
     plan: Plan
@@ -30,10 +30,10 @@ class Moment:
 
 
 def attention_strip(spec: EvalSpec, trial: Trial, layers: dict[str, int]) -> U8:
-    """A rollout of the trial: a row of scenes, then for each axis what was attended to in its layer.
+    """An image of a rollout: a row of scenes, then a row of attention in the layer of each axis.
 
     Args:
-        layers: `intake` and `commit`, as they were found.
+        layers: `intake` and `commit`, as found by the probe.
     """
     agent = TracingAgent(make_agent(spec), spec, probe=True)
     policy = agent.inner.policy
@@ -62,14 +62,14 @@ def attention_strip(spec: EvalSpec, trial: Trial, layers: dict[str, int]) -> U8:
 
 
 def _present(moment: Moment, policy: TrainedPolicy) -> U8:
-    """The camera image as the policy sees it."""
+    """The camera image as the policy receives it."""
     config = policy.config.image
     image = moment.observation.images[config.cameras[0]]
-    return canonical_image(image, moment.plan.given.frame, config, policy.aligned)
+    return canonical_image(image, moment.plan.conditioning.frame, config, policy.aligned)
 
 
 def _retrieved(moment: Moment, policy: TrainedPolicy) -> U8 | None:
-    latents = moment.plan.given.latents
+    latents = moment.plan.conditioning.latents
     return None if latents is None else policy.decode_frames(latents[:1])[0]
 
 

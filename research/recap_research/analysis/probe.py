@@ -1,4 +1,4 @@
-"""Looking into the network's self-attention, and blocking parts of it, with the network left as it is."""
+"""Recording and masking the self-attention of an unchanged network."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from recap.policies.model import Batch, SlotModel
 from recap.policies.policy import Generators, TrainedPolicy
 from recap.types import ActionChunk, Conditioning, Observation
 
-ACTION = "action"  # the slot that looks
+ACTION = "action"  # the slot whose attention is recorded
 RETRIEVED, SHAM, ALL = "retrieved", "sham", "all"
-TOLERANCE = 1e-3  # of the largest number: how far our sum may be from the network's own
+TOLERANCE = 1e-3  # largest relative difference allowed between our output and the network's own
 
 
 def attention_layers(network: nn.Module) -> list[Any]:
-    """The self-attention of each block, first to last, wherever they are in the network."""
+    """The self-attention modules of the blocks, first to last, wherever they are in the network."""
     found = [m.attn1 for m in network.modules() if hasattr(getattr(m, "attn1", None), "set_processor")]
     if not found:
         raise InputError("the network has no blocks with self-attention to look into: use a Cosmos policy")
@@ -31,7 +31,7 @@ def attention_layers(network: nn.Module) -> list[Any]:
 
 
 def slot_tokens(layout: Layout, name: str) -> slice:
-    """Where a slot's tokens lie in the sequence, row by row."""
+    """The positions of a slot's tokens in the sequence, in row order."""
     each = (layout.size // layout.patch) ** 2
     first = layout.index(name) * each
     return slice(first, first + each)
@@ -39,14 +39,14 @@ def slot_tokens(layout: Layout, name: str) -> slice:
 
 @dataclass(frozen=True)
 class Mask:
-    """What the action slot may not look at, and in which layers.
+    """Tokens that the action slot must not attend to, and the layers.
 
     As text: `retrieved@3`, `retrieved_action@2+5`, `sham@all` or `sham@3/1` (drawn with seed 1).
     """
 
-    what: str  # `retrieved`, `sham` (as many other tokens at random), or the beginning of a slot's name
-    layers: tuple[int, ...] | None = None  # None: all of them
-    seed: int = 0  # of a sham
+    what: str  # `retrieved`, `sham` (as many random other tokens), or the start of a slot name
+    layers: tuple[int, ...] | None = None  # None: all layers
+    seed: int = 0  # for sham masks
 
     @classmethod
     def parse(cls, text: str) -> Mask:
@@ -66,7 +66,7 @@ class Mask:
         return f"{self.what}@{layers}" + (f"/{self.seed}" if self.seed else "")
 
     def blocked(self, layout: Layout) -> Tensor:
-        """Which tokens of the sequence: (T,)."""
+        """The masked tokens of the sequence: (T,)."""
         tokens = torch.zeros(layout.n_tokens, dtype=torch.bool)
         wanted = RETRIEVED if self.what == SHAM else self.what
         chosen = [
@@ -80,7 +80,7 @@ class Mask:
         return _others(tokens, self.seed) if self.what == SHAM else tokens
 
     def by_layer(self, model: SlotModel) -> dict[int, Tensor]:
-        """Layer -> which tokens it may look at, (1, 1, T, T)."""
+        """Layer -> allowed attention, (1, 1, T, T)."""
         n_layers = len(attention_layers(model.network))
         layers = range(n_layers) if self.layers is None else self.layers
         for layer in layers:
@@ -93,7 +93,7 @@ class Mask:
 
 
 def _others(tokens: Tensor, seed: int) -> Tensor:
-    """As many of the other tokens, one at least left to look at."""
+    """As many other tokens, leaving at least one."""
     others = torch.nonzero(~tokens).ravel()
     n = min(int(tokens.sum()), len(others) - 1)
     drawn = others[torch.randperm(len(others), generator=torch.Generator().manual_seed(seed))[:n]]
@@ -102,9 +102,9 @@ def _others(tokens: Tensor, seed: int) -> Tensor:
 
 @dataclass
 class Record:
-    """Attention of the action slot as it was computed: one entry a call of a layer."""
+    """Recorded attention of the action slot: one entry per call of a layer."""
 
-    weights: dict[int, list[Tensor]] = field(default_factory=dict)  # layer -> (B, heads, T) a denoising step
+    weights: dict[int, list[Tensor]] = field(default_factory=dict)  # layer -> (B, heads, T) for each step
 
     def stacked(self) -> Tensor:
         """(B, steps, layers, heads, T); rows sum to 1."""
@@ -116,7 +116,7 @@ class Record:
 def watched(
     model: SlotModel, record: Record | None = None, masks: Sequence[Mapping[int, Tensor]] = ()
 ) -> Iterator[None]:
-    """While it lasts, layers note their attention and heed the masks; afterwards all is as before."""
+    """Context in which layers record their attention and apply the masks; afterwards they are restored."""
     layers = attention_layers(model.network)
     before = [layer.processor for layer in layers]
     rows = slot_tokens(model.layout, ACTION)
@@ -133,7 +133,7 @@ def watched(
 
 
 class _Watcher:
-    """Asks the stock processor, and works out beside it what the action slot looked at."""
+    """Calls the stock processor, and calculates the attention of the action slot in addition."""
 
     def __init__(
         self, stock: Any, number: int, rows: slice, allowed: Tensor | None, record: Record | None
@@ -148,7 +148,7 @@ class _Watcher:
         attention_mask: Tensor | None = None,
         image_rotary_emb: Any = None,
     ) -> Tensor:
-        """As the stock processor, which is what computes the output."""
+        """The output of the stock processor."""
         if self.allowed is not None:
             attention_mask = self.allowed.to(hidden_states.device)
         out: Tensor = self.stock(attn, hidden_states, encoder_hidden_states, attention_mask, image_rotary_emb)
@@ -165,7 +165,7 @@ class _Watcher:
 
 
 def _look(attn: Any, hidden: Tensor, rows: slice, allowed: Tensor | None, rope: Any) -> tuple[Tensor, Tensor]:
-    """Attention of some rows (B, heads, rows, T), and what the layer would put out for them."""
+    """Attention of some rows (B, heads, rows, T), and the layer's output for them."""
     from diffusers.models.embeddings import apply_rotary_emb
 
     def heads(x: Tensor) -> Tensor:
@@ -186,23 +186,23 @@ def _look(attn: Any, hidden: Tensor, rows: slice, allowed: Tensor | None, rope: 
 
 
 class WatchedPolicy(TrainedPolicy):
-    """The same policy with parts of its attention blocked, or noted; everything else is shared."""
+    """The same policy with masked or recorded attention; everything else is shared."""
 
     def __init__(self, policy: TrainedPolicy, masks: Sequence[Mask] = (), *, note: bool = False) -> None:
         self.__dict__.update(policy.__dict__)
-        # Of the last call: (steps, layers, heads, T) a chunk.
+        # Of the last call: (steps, layers, heads, T) for each chunk.
         self.noted: list[tuple[ActionChunk, Tensor]] = []
         self._masks = [mask.by_layer(self.model) for mask in masks]
         self._note = note
 
     def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """By the network itself, whose layers are watched."""
+        """Sample with the network itself, whose layers are watched."""
         return self.model.sample(batch, noise, config)
 
     def predict_action_chunk(
         self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
     ) -> list[ActionChunk]:
-        """One chunk a moment."""
+        """One chunk for each observation."""
         record = Record() if self._note else None
         with watched(self.model, record, self._masks):
             chunks = super().predict_action_chunk(observations, given, generator)
@@ -212,5 +212,5 @@ class WatchedPolicy(TrainedPolicy):
 
 
 def masked(policy: TrainedPolicy, text: str) -> WatchedPolicy:
-    """The policy with what a mask says blocked: the entry point of `recap eval --mask`."""
+    """The policy with a mask applied: the entry point of `recap eval --mask`."""
     return WatchedPolicy(policy, [Mask.parse(text)])

@@ -1,4 +1,4 @@
-"""Episodes with their grounds: at every look what was retrieved, how sure it was and what was attended to."""
+"""Traced episodes: at every look the match, its confidence, and the attention."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ TRACES = "traces.jsonl"
 
 @dataclass(frozen=True)
 class Look:
-    """One retrieval of an episode."""
+    """One retrieval during an episode."""
 
     step: int
     state: tuple[float, ...]  # (8) pusher x y, block x y angle, goal x y angle
     coverage: float
-    distance: float | None  # of the match; None without one
-    confidence: float | None  # None when the pool is too small to tell
+    distance: float | None  # to the match; None without one
+    confidence: float | None  # None if the pool is too small
     match: str | None  # "episode:t"
-    acted: bool  # whether a chunk came of it
+    acted: bool  # True if a chunk was executed
 
 
 @dataclass(frozen=True)
 class Trace:
-    """An episode's looks, in order, and its attention where it was probed."""
+    """An episode's looks in order, and its attention if it was probed."""
 
     task: str
     seed: int
@@ -65,7 +65,7 @@ class Trace:
 
     @property
     def abstained(self) -> bool:
-        """Whether it ever saw nothing to act on."""
+        """True if the agent did not act at some look."""
         return any(not look.acted for look in self.looks)
 
     def to_json(self) -> dict[str, Any]:
@@ -83,19 +83,19 @@ class Trace:
 
 
 def vars_of(look: Look) -> dict[str, Any]:
-    """Its fields."""
+    """The fields as a dict."""
     return {name: getattr(look, name) for name in Look.__dataclass_fields__}
 
 
 def coverage_of(state: F64, block: str) -> float:
-    """Of the goal, in a state (8,)."""
+    """The coverage of the goal in a state (8,)."""
     shape = block_named(block)
     there, wanted = (transform_points(state[k : k + 3], shape.parts) for k in (2, 5))
     return float(shared_area(there, wanted)) / shape.area
 
 
 class TracingAgent:
-    """An agent that keeps, of one episode at a time, what it decided on; it acts as it would without."""
+    """An agent that records its decisions, one episode at a time, and acts as without recording."""
 
     def __init__(self, agent: Agent, spec: EvalSpec, *, probe: bool = False) -> None:
         inner = inner_agent(agent)
@@ -123,16 +123,16 @@ class TracingAgent:
         self._plan: Plan | None = None
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """A new episode begins."""
+        """Start a new episode."""
         self._begin()
         self.agent.reset(slot, trial)
 
     def watch(self, board: PushTWorld) -> None:
-        """Remember the board, whose state is noted at the next look."""
+        """Set the board whose state is recorded at the next look."""
         self.board = board
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """As the agent; one slot only."""
+        """The actions of the agent; one slot only."""
         assert self.board is not None
         assert len(slots) == 1, "episodes are traced one at a time"
         state = self.board.state()
@@ -152,7 +152,7 @@ class TracingAgent:
         weights = next(weights for chunk, weights in self._probe.noted if chunk is plan.chunk)
         reading = reading_of(weights, self._probe.model.layout)
         grid = reading.maps.shape[-1]
-        regions = regions_of(self._probe, observation, plan.given, plan.chunk, self.block, grid)
+        regions = regions_of(self._probe, observation, plan.conditioning, plan.chunk, self.block, grid)
         self.figures.append(figures_of(reading, regions))
         if self.keep is not None:
             self.keep(observation, plan, reading)
@@ -161,7 +161,7 @@ class TracingAgent:
 def _look(found: Retrieval, state: F64, step: int, block: str, acted: bool) -> Look:
     match = found.matches[0] if found.matches else None
     distance = None
-    if match is not None and match.costs:  # without what the memory of stalls added
+    if match is not None and match.costs:  # without the penalties of used matches
         distance = round(float(np.sqrt(sum(match.costs.values()))), 4)
     return Look(
         step,
@@ -177,7 +177,7 @@ def _look(found: Retrieval, state: F64, step: int, block: str, acted: bool) -> L
 def trace_episodes(
     agent: TracingAgent, spec: EvalSpec, trials: Iterator[Trial] | Sequence[Trial]
 ) -> Iterator[tuple[EpisodeResult, Trace]]:
-    """Run the trials one by one."""
+    """Run the trials one after another."""
     for trial in trials:
         (result,) = run_trials(agent, spec, [trial], 1, agent.watch)
         probed = mean_figures(agent.figures) if agent.figures else None
@@ -192,7 +192,7 @@ def trace(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
-    """`recap eval` with traces: the same run directory and `traces.jsonl` in it; resumable like it."""
+    """`recap eval` with traces: the same run directory plus `traces.jsonl`. Resumable."""
     spec = with_pool_version(spec)
     agent = make_agent(spec)
     started = time.monotonic()
@@ -205,7 +205,7 @@ def trace(
         work = partial(_run, spec, probe)
         with closing(run_in_workers(work, trials, workers)) as episodes:
             for result, line in episodes:
-                # The trace first: a stop between the two runs the episode again, and the later line counts.
+                # The trace first: after a stop in between, the episode is run again; the later line counts.
                 with (out / TRACES).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
                 run.append(result)
@@ -216,7 +216,7 @@ def trace(
 
 
 def _check_probed(out: Path, probe: bool) -> None:
-    """A run that was begun without the probe cannot be finished with it."""
+    """A run that was started without the probe cannot be finished with it."""
     if probe and (out / TRACES).exists():
         with (out / TRACES).open(encoding="utf-8") as file:
             first = file.readline()
@@ -225,7 +225,7 @@ def _check_probed(out: Path, probe: bool) -> None:
 
 
 def _end_line(file: Path) -> None:
-    """A line that a stop has torn must not swallow the next one."""
+    """End a line that was cut off by a stop, so that the next one is not lost."""
     if file.exists() and not file.read_bytes().endswith(b"\n"):
         with file.open("a", encoding="utf-8") as out:
             out.write("\n")
@@ -238,7 +238,7 @@ def _run(spec: EvalSpec, probe: bool, trials: Iterator[Trial]) -> Iterator[tuple
 
 
 def read_traces(path: Path) -> tuple[EvalSpec, list[EpisodeResult], dict[Key, Trace]]:
-    """A traced run: its spec, its results and their traces."""
+    """The spec, results and traces of a traced run."""
     spec, results = read_info(path)
     file = path / TRACES
     if not file.exists():
@@ -250,7 +250,7 @@ def read_traces(path: Path) -> tuple[EvalSpec, list[EpisodeResult], dict[Key, Tr
         try:
             one = Trace.from_json(json.loads(line))
         except (ValueError, KeyError, TypeError):
-            continue  # torn by a stop; its episode was run again
+            continue  # cut off by a stop; its episode was run again
         found[one.task, one.seed] = one
     missing = [f"{r.task}:{r.seed}" for r in results if (r.task, r.seed) not in found]
     if missing:

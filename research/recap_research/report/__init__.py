@@ -1,1 +1,1 @@
-"""One page from evaluations and analyses."""
+"""The report page made from evaluations and analyses."""

@@ -1,4 +1,4 @@
-"""The report's sections on attention and on blocking it, beside the paper's numbers."""
+"""Sections of the report on attention and on masking it, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SHOWN = tuple(published.ROI_PEAKS)
 
 
 def ratio_name(key: str) -> str:
-    """`frame>t_block` in words."""
+    """The name of a ratio such as `frame>t_block`."""
     slot, _, region = key.partition(">")
     return f"{ROI_TITLES.get(slot, slot)} on {ROI_TITLES.get(region, region)}"
 
 
 def attention_part(analysis: Analysis, number: int) -> str:
-    """Ratios by layer, attention by slot, peaks beside the paper's, and overlays."""
+    """Ratios by layer, attention by slot, peaks next to the paper's, and overlays."""
     body = analysis.body
     roi: Mapping[str, Any] = body["roi"]
     keys = [key for key in SHOWN if key in roi]
@@ -87,7 +87,7 @@ def attention_part(analysis: Analysis, number: int) -> str:
 
 
 def _by_head(mass: Mapping[str, Any], layers: Sequence[str]) -> str:
-    """The same for every head, folded away."""
+    """The attention of every head, in a collapsed section."""
     panels = []
     for name, rows in mass.items():
         heads = [f"head {i}" for i in range(len(rows[0]))]
@@ -143,7 +143,7 @@ def _picture(analysis: Analysis, name: str) -> str:
 
 
 def masking_part(analysis: Analysis, number: int) -> str:
-    """Conditions by subset, controls marked, and the paper's."""
+    """Results by condition and subset, controls marked, with the paper's numbers."""
     body = analysis.body
     rows: list[list[str]] = []
     marks: list[str] = []

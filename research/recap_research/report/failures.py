@@ -1,4 +1,4 @@
-"""The report's sections on failures and on the check of a pool, beside the paper's numbers."""
+"""Sections of the report on failures and on `recap check`, with the paper's numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recap_research.report.files import Analysis
 
 
 def failures_part(analysis: Analysis, number: int) -> str:
-    """Clusters, retrieval, anchoring and commit, and what an oracle would change."""
+    """Clusters, retrieval, anchoring and commit, and the gain of an oracle match."""
     body = analysis.body
     angles = list(body["clusters"])
     names = list(body["total"])
@@ -139,7 +139,7 @@ def _oracle(oracle: Mapping[str, Any], number: int) -> str:
 
 
 def check_part(analysis: Analysis, number: int) -> str:
-    """Error by chunk length, the verdict and the worst pairs."""
+    """Errors by chunk length, the verdict, and the worst pairs."""
     body = analysis.body
     rows = body["rows"]
     curves = {

@@ -1,4 +1,4 @@
-"""A figure of the report: a chart, film or picture with its caption and, folded away, where it comes from."""
+"""A figure of the report: a chart, video or image with a caption and a collapsed section on its source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recap_research.report.files import Analysis, Run
 
 
 def provenance(runs: Iterable[Run], extra: Sequence[tuple[str, str]] = ()) -> str:
-    """Where the numbers above come from, folded away."""
+    """The source of the numbers above, in a collapsed section."""
     blocks = [
         f"<p><strong>{escape(run.label)}</strong></p>{_listed(run.provenance)}" for run in dict.fromkeys(runs)
     ]
@@ -27,12 +27,12 @@ def _value(key: str, text: str) -> str:
 
 
 def figure(inside: str, caption: str, source: str) -> str:
-    """A chart with its caption and where it comes from, which is HTML."""
+    """A chart with its caption and its source, both HTML."""
     return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption>{source}</figure>"
 
 
 def source_of(analysis: Analysis) -> str:
-    """Its command and what it was made with."""
+    """The source of an analysis: its command and settings."""
     told = [
         (key, str(analysis.body.get(key) or "not recorded"))
         for key in ("command", "seeds", "pool", "checkpoint")

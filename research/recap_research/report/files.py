@@ -1,4 +1,4 @@
-"""What a report is made from: runs, analyses and, where someone wrote one, the order to tell them in."""
+"""Inputs of a report: runs, analyses, and an optional report.json with their order."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from recap_research.training_seeds import Rolled, share_of
 MANIFEST = "report.json"
 KINDS = ("attention", "masking", "failures", "check", "sweep")
 MEDIA = "videos"
-N_GOOD = 2  # successes that are shown of a run, however many failures there are
+N_GOOD = 2  # successes shown for a run, in addition to its failures
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """One finished evaluation."""
 
-    name: str  # its place under the report's folder
+    name: str  # path relative to the report's folder
     path: Path
     spec: EvalSpec
     results: tuple[EpisodeResult, ...]
@@ -40,30 +40,30 @@ class Run:
 
     @cached_property
     def summary(self) -> Summary:
-        """Counted."""
+        """The counted results."""
         return summarise(self.spec, self.results)
 
     def group(self, name: str) -> Group | None:
-        """A task's, or `seen`, `unseen`, `all`."""
+        """The group of a task, or of `seen`, `unseen`, `all`."""
         return next((g for g in [*self.summary.tasks, *self.summary.groups] if g.name == name), None)
 
     @property
     def unit(self) -> str:
-        """What its tasks are."""
+        """The word for one of its tasks."""
         return "goal" if self.spec.env == "pusht" else "task"
 
     @property
     def settings(self) -> Mapping[str, Any] | None:
-        """What its agent was run with; None where that was not recorded."""
+        """The settings of the agent; None if they were not recorded."""
         return recorded_settings(self.origin)
 
     @property
     def provenance(self) -> list[tuple[str, str]]:
-        """How to get the same numbers again."""
+        """The command and settings that reproduce the numbers."""
         return self._told(self.spec)
 
     def film_provenance(self, task: str, seed: int) -> list[tuple[str, str]]:
-        """How to get the film of one episode again."""
+        """The command that reproduces the video of one episode."""
         return self._told(replace(self.spec, tasks=(task,), seeds=(seed,)), " --record all")
 
     def _told(self, spec: EvalSpec, more: str = "") -> list[tuple[str, str]]:
@@ -83,17 +83,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Film:
-    """What was recorded of one episode."""
+    """The recording of one episode."""
 
     run: Run
     result: EpisodeResult
-    outcome: str  # on camera
-    files: tuple[Path, ...]  # the film, then its still
+    outcome: str  # of the recording
+    files: tuple[Path, ...]  # the video, then its still image
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One method: the runs of a recipe, one for each time that it was trained."""
+    """One method: the runs of a recipe, one per training."""
 
     label: str
     runs: tuple[Run, ...]
@@ -101,17 +101,17 @@ class Row:
 
     @property
     def paper(self) -> PublishedRow | None:
-        """What the paper has for it."""
+        """The paper's row for this method."""
         return self.runs[0].paper
 
     @property
     def rolled(self) -> list[Rolled]:
-        """Every training's episodes."""
+        """The episodes of every training."""
         return [(run.spec, run.results) for run in self.runs]
 
     def rate(self, name: str, threshold: str) -> Rate | None:
-        """Of a task, or `seen`, `unseen`, `all`: over all trainings, with the doubt that they add."""
-        if (name, threshold) not in self._rates:  # tables, panels and pairs ask for the same
+        """The rate of a task, or of `seen`, `unseen`, `all`, over all trainings, with its interval."""
+        if (name, threshold) not in self._rates:  # tables, panels and pairs use the same rates
             self._rates[name, threshold] = self._rate(name, threshold)
         return self._rates[name, threshold]
 
@@ -128,7 +128,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """Some methods that are told together."""
+    """Methods that are shown together."""
 
     title: str
     rows: tuple[Row, ...]
@@ -137,13 +137,13 @@ class Part:
 
     @property
     def runs(self) -> list[Run]:
-        """All of them."""
+        """All runs of the part."""
         return [run for row in self.rows for run in row.runs]
 
 
 @dataclass(frozen=True)
 class Progression:
-    """A pool that grows under a frozen policy."""
+    """A growing pool under a frozen policy."""
 
     title: str
     first: Run  # without retrieval
@@ -153,7 +153,7 @@ class Progression:
 
 @dataclass(frozen=True)
 class Analysis:
-    """A JSON file of one of the analyses."""
+    """A JSON file of an analysis."""
 
     kind: str
     path: Path
@@ -161,17 +161,17 @@ class Analysis:
 
     @property
     def label(self) -> str:
-        """Whose it is; of a path, its end."""
+        """The name of the policy or target; of a path, its end."""
         return Path(str(self.body.get("label") or self.path.parent)).name
 
     def file(self, name: str) -> Path:
-        """A picture that it names, beside it."""
+        """An image named in the analysis, in the same folder."""
         return self.path.parent / Path(name).name
 
 
 @dataclass(frozen=True)
 class Material:
-    """Everything in a folder."""
+    """All runs and analyses of a folder."""
 
     folder: Path
     title: str
@@ -182,12 +182,12 @@ class Material:
     runs: Mapping[str, Run] = field(default_factory=dict)
 
     def of(self, kind: str) -> list[Analysis]:
-        """The analyses of a kind."""
+        """The analyses of one kind."""
         return [analysis for analysis in self.analyses if analysis.kind == kind]
 
 
 def read_material(folder: Path) -> Material:
-    """Read a folder of runs and analyses; what is not finished is refused by name."""
+    """Read a folder of runs and analyses. Unfinished ones are errors that name them."""
     if not folder.is_dir():
         raise RunDirectoryError(f"{folder} is no directory: give one that holds runs of recap eval")
     manifest = _manifest(folder)
@@ -230,7 +230,7 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def _parts(folder: Path, manifest: Mapping[str, Any], runs: Mapping[str, Run]) -> list[Part]:
-    """The parts that someone wrote down."""
+    """The parts listed in report.json."""
     try:
         return [_part(part, runs) for part in manifest.get("parts", [])]
     except KeyError as error:
@@ -242,7 +242,7 @@ def _parts(folder: Path, manifest: Mapping[str, Any], runs: Mapping[str, Run]) -
 
 
 def _part(part: Mapping[str, Any], runs: Mapping[str, Run]) -> Part:
-    """A row for each run, or for the family that it belongs to."""
+    """One row for each run, or for the family of the run."""
     families = [
         Row(str(one["label"]), tuple(_named(runs, name) for name in dict.fromkeys(one["runs"])))
         for one in part.get("families", [])
@@ -253,7 +253,7 @@ def _part(part: Mapping[str, Any], runs: Mapping[str, Run]) -> Part:
     rows = dict.fromkeys(family_of.get(run) or Row(run.label, (run,)) for run in named)
     reference = _named(runs, part["reference"]) if "reference" in part else None
     base = next((row for row in rows if reference in row.runs), None)
-    if reference is not None and base is None:  # it need not be told itself
+    if reference is not None and base is None:  # the reference need not be a row itself
         base = family_of.get(reference) or Row(reference.label, (reference,))
     return Part(str(part["title"]), tuple(rows), str(part.get("text", "")), base)
 
@@ -289,7 +289,7 @@ def _analyses(folder: Path) -> Sequence[Analysis]:
 def _told_elsewhere(
     folder: Path, analyses: Sequence[Analysis], manifest: Mapping[str, Any], runs: Mapping[str, Run]
 ) -> set[str]:
-    """Runs that belong to an analysis or the progression, and need no place of their own."""
+    """Runs that belong to an analysis or to the progression and are not listed separately."""
     found: set[str] = set()
     for analysis in analyses:
         place = analysis.path.parent.relative_to(folder).as_posix()
@@ -302,15 +302,15 @@ def _told_elsewhere(
 
 
 def sweep_run(sweep: Analysis, folder: Path, point: Mapping[str, Any]) -> str:
-    """The name of the run that a point of a sweep stands for."""
+    """The name of the run at a point of a sweep."""
     return (sweep.path.parent / str(point["run"])).relative_to(folder).as_posix()
 
 
 def films_of(run: Run, most: int) -> tuple[list[Film], int]:
-    """Up to so many of its recorded episodes, failures first, and some successes; how many more there are."""
+    """Up to `most` recorded episodes, failures first and then some successes, and the number of others."""
     found = []
     for result in run.results:
-        # By the outcome on camera, which may be another.
+        # By the outcome of the recording, which may differ.
         for outcome in ("failure", "error", "success"):
             stem = run.path / MEDIA / f"{result.task}_{result.seed}_{outcome}"
             files = [f for f in (Path(f"{stem}.mp4"), Path(f"{stem}.png")) if f.exists()]

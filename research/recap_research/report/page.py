@@ -1,4 +1,4 @@
-"""One page from a folder of evaluations and analyses; made from files only, read without a network."""
+"""The report page from a folder of evaluations and analyses. It is one file and needs no network."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from recap_research.report.figures import figure, provenance
 from recap_research.report.files import Film, Material, Run, films_of, read_material
 from recap_research.report.success import progression_part, success_part, sweep_part
 
-MAX_FILM_BYTES = 2 * 1024**2  # of one with its still
-MAX_MEDIA_BYTES = 24 * 1024**2  # of all together; in the page they are a third larger
-MAX_SHOWN = 6  # a run
+MAX_FILM_BYTES = 2 * 1024**2  # of one video with its still image
+MAX_MEDIA_BYTES = 24 * 1024**2  # of all videos; base64 makes them a third larger
+MAX_SHOWN = 6  # videos per run
 TERMS = "Coverage is the share of the goal area that the block covers; seen goals were used in training. "
 FILMS = (
     "Recorded reruns of episodes, failures first. Left: the world. Next to it, if available: the future that "
@@ -27,10 +27,10 @@ FILMS = (
 
 
 def build_report(*folders: Path, title: str | None = None) -> str:
-    """The page; of several folders one after the other.
+    """The HTML page; several folders are shown one after another.
 
     Args:
-        title: of the page; that of the first folder when left out.
+        title: of the page; by default that of the first folder.
     """
     materials = [read_material(folder) for folder in folders]
     sections = _sections(materials)
@@ -41,7 +41,7 @@ def build_report(*folders: Path, title: str | None = None) -> str:
 
 
 def _sections(materials: Sequence[Material]) -> list[tuple[str, str]]:
-    """Titles and their HTML: what succeeds first, and then why."""
+    """Titles and their HTML: success first, then the analyses."""
     sections: list[tuple[str, str]] = []
     parts = [part for material in materials for part in material.parts]
     sections += [(part.title, success_part(part, i)) for i, part in enumerate(parts)]
@@ -83,14 +83,14 @@ def _body(title: str, materials: Sequence[Material], sections: Sequence[tuple[st
 
 
 def _gallery(runs: Iterable[Run]) -> str:
-    """Films and stills, failures first, until the page would become too large."""
+    """Videos and still images, failures first, up to the size limit of the page."""
     left, n_left_out = MAX_MEDIA_BYTES, 0
     chosen: dict[Run, list[Film]] = {}
     for run in runs:
         chosen[run], n_more = films_of(run, MAX_SHOWN)
         n_left_out += n_more
     figures: dict[Run, list[str]] = {run: [] for run in chosen}
-    # The first of every run before the second of any: no run takes all the room.
+    # The first video of every run comes before the second of any, so that no run uses up the limit.
     for one in (film for rank in zip_longest(*chosen.values()) for film in rank if film is not None):
         size = sum(file.stat().st_size for file in one.files)
         if size > min(MAX_FILM_BYTES, left):
@@ -114,7 +114,7 @@ def _gallery(runs: Iterable[Run]) -> str:
 
 
 def _film(film: Film) -> str:
-    """A film, its still and where they come from."""
+    """A video with its still image and source."""
     run, result = film.run, film.result
     suite = run.spec.suite
     words = f"{suite.title(result.task).capitalize()}, seed {result.seed}: {film.outcome}"
@@ -128,7 +128,7 @@ def _film(film: Film) -> str:
 
 def _media(file: Path, words: str) -> str:
     if file.suffix == ".mp4":
-        from recap.video import video_size  # a report without films needs no PyAV
+        from recap.video import video_size  # a report without videos needs no PyAV
 
         width, height = video_size(file)
         return (

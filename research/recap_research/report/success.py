@@ -1,4 +1,4 @@
-"""The report's tables and charts of success: methods, pairs, a growing pool, sweeps."""
+"""Tables and charts of success: methods, pairs, a growing pool, sweeps."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from recap_research.report.files import Analysis, Material, Part, Progression, R
 from recap_research.training_seeds import Gain, gain_of
 
 GROUPS = ("seen", "unseen", "all")
-PAPER_THRESHOLD = "0.85"  # success in the paper
+PAPER_THRESHOLD = "0.85"  # the success threshold of the paper
 
 
 def thresholds_of(runs: Iterable[Run]) -> list[str]:
-    """All that occur, the lowest first."""
+    """All thresholds of the runs, in ascending order."""
     return sorted({threshold_key(t) for run in runs for t in run.spec.thresholds}, key=float)
 
 
 def tasks_of(runs: Iterable[Run]) -> list[str]:
-    """All goal angles that occur, rising, and then all other tasks."""
+    """All goal angles in ascending order, then all other tasks."""
     keys = {key: run.spec.env for run in runs for key in run.spec.task_keys}
     return [*sorted((k for k, env in keys.items() if env == "pusht"), key=float)] + [
         key for key, env in keys.items() if env != "pusht"
@@ -38,29 +38,29 @@ def tasks_of(runs: Iterable[Run]) -> list[str]:
 
 
 def seen_by(runs: Iterable[Run]) -> frozenset[str]:
-    """The goals and tasks that training has seen."""
+    """The goals and tasks seen in training."""
     return frozenset().union(*(run.spec.seen_keys for run in runs))
 
 
 def goal_text(key: str) -> str:
-    """A goal angle with its sign, a task in words."""
+    """A goal angle with its sign, or a task as words."""
     return key.replace("_", " ") if key[0].isalpha() else f"{key}°"
 
 
 def above(threshold: str) -> str:
-    """The threshold, where success has one."""
+    """The text of a threshold; empty if success has only one."""
     return "" if threshold == threshold_key(SUCCESS) else f" above {threshold}"
 
 
 def rate_text(rate: Rate | None) -> str:
-    """Per cent, and below it the counts."""
+    """Per cent, and the counts below."""
     if rate is None or not rate.n:
         return "–"
     return f"{100 * rate.value:.0f} %\n{rate.k}/{rate.n}"
 
 
 def group_text(rate: Rate | None) -> str:
-    """With its interval."""
+    """Per cent with interval and counts."""
     if rate is None or not rate.n:
         return "–"
     return f"{100 * rate.value:.3g} % {rate.interval.in_per_cent()}\n{rate.k}/{rate.n}"
@@ -72,7 +72,7 @@ def _rate(run: Run, name: str, threshold: str) -> Rate | None:
 
 
 def success_table(part: Part, threshold: str, name: str) -> str:
-    """Methods by task, the paper's row under ours."""
+    """Methods by task, with the paper's rows below."""
     tasks = tasks_of(part.runs)
     groups = [g for g in GROUPS[:2] if any(row.rate(g, threshold) for row in part.rows)]
     rows: list[list[str]] = []
@@ -103,7 +103,7 @@ def _trained_often(part: Part) -> bool:
 
 
 def _by_training(row: Row, group: str, threshold: str) -> str:
-    """Per cent of each training, where there are several."""
+    """Per cent of each training, if there are several."""
     rates = [_rate(run, group, threshold) for run in row.runs]
     if len(rates) < 2:
         return ""
@@ -111,7 +111,7 @@ def _by_training(row: Row, group: str, threshold: str) -> str:
 
 
 def success_panels(part: Part, threshold: str) -> str:
-    """A panel a method: bars by task."""
+    """One panel per method, with bars by task."""
     tasks = tasks_of(part.runs)
     panels = []
     for i, row in enumerate(part.rows):
@@ -137,7 +137,7 @@ def point(rate: Rate | None, label: str) -> Point:
 
 
 def success_part(part: Part, number: int) -> str:
-    """Tables, panels and paired differences of one part, after the settings in which its rows differ."""
+    """The settings in which rows differ, then tables, panels and paired differences of one part."""
     html = [f"<p>{escape(part.text)}</p>" if part.text else "", settings_part(part, number)]
     for threshold in thresholds_of(part.runs):
         html.append(f"<h3>Success{above(threshold)}</h3>")
@@ -154,7 +154,7 @@ def success_part(part: Part, number: int) -> str:
 
 
 def settings_part(part: Part, number: int) -> str:
-    """Every setting in which the rows differ, above their figures: whether they may be compared."""
+    """Every setting in which the rows differ, shown above the results."""
     rows = [row for row in part.rows if row.runs[0].spec.agent.policy not in WITHOUT_POOL]
     if len(rows) < 2:
         return ""
@@ -163,7 +163,7 @@ def settings_part(part: Part, number: int) -> str:
     note = f"Runs whose agent settings were not recorded: {unknown}." if unknown else ""
     told = {key: values for key, values in found.settings.items() if key not in ("agent", "settings_of")}
     if not told:
-        note = note or "These rows differ only in the agent: pool, poses, retrieval and look interval agree."
+        note = note or "The rows differ only in the agent: pool, poses, retrieval, replanning interval agree."
     html = f'<p class="note">{escape(note)}</p>' if note else ""
     if not told:
         return html
@@ -181,7 +181,7 @@ def _errors(runs: Sequence[Run]) -> str:
 
 
 def pairs(part: Part, threshold: str, name: str) -> str:
-    """Every method less the reference, over the starts that both have."""
+    """The difference of every method from the reference, on the starts that both have."""
     reference = part.reference
     assert reference is not None
     rows, points = [], []
@@ -209,12 +209,12 @@ def pairs(part: Part, threshold: str, name: str) -> str:
 
 
 def _differences(row: Row, reference: Row, threshold: str) -> Iterable[tuple[str, Gain, list[str]]]:
-    """By group: the difference, and how many pairs, both, only the reference, only it, neither.
+    """For each group: the difference, and the counts n, both, only reference, only this, neither.
 
-    Nothing where they share no trial or no threshold.
+    Nothing if the runs share no trial or no threshold.
     """
     groups = [g for g in GROUPS if row.rate(g, threshold) and reference.rate(g, threshold)]
-    groups = groups[:1] if len(groups) == 2 else groups  # two are one of them and the same again
+    groups = groups[:1] if len(groups) == 2 else groups  # with two groups, the second equals the first
     if len(row.runs) > 1 or len(reference.runs) > 1:
         for group in groups:
             gain = gain_of(row.rolled, reference.rolled, group, threshold)
@@ -233,7 +233,7 @@ def _differences(row: Row, reference: Row, threshold: str) -> Iterable[tuple[str
 
 
 def progression_part(grown: Progression, number: int) -> str:
-    """No retrieval first, then a panel a snapshot: before in grey, what was gained in colour."""
+    """No retrieval first, then a panel per snapshot: the previous success grey, the gain in colour."""
     runs = [grown.first, *grown.snapshots]
     html = [f"<p>{escape(grown.text)}</p>" if grown.text else ""]
     tasks = tasks_of(runs)
@@ -264,7 +264,7 @@ def progression_part(grown: Progression, number: int) -> str:
 
 
 def sweep_part(sweep: Analysis, material: Material, number: int) -> str:
-    """One setting at several values."""
+    """The success at several values of one setting."""
     body = sweep.body
     named = [(point, material.runs.get(sweep_run(sweep, material.folder, point))) for point in body["points"]]
     known = [(point, run) for point, run in named if run is not None]

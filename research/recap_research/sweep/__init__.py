@@ -1,1 +1,1 @@
-"""Sweeps: policies to train and agents to roll out, written in Python and run by one command."""
+"""Sweeps: policies to train and agents to evaluate, defined in Python and run by one command."""

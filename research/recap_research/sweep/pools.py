@@ -1,4 +1,4 @@
-"""The demonstrations of a plan: collected or chosen once, poses only, drawn when they are looked at."""
+"""The demonstrations of a sweep: collected or selected once, without images, which are rendered on access."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """Some demonstrations of a pool that is there."""
+    """A selection from an existing pool."""
 
-    of: str  # a standard pool, or a snapshot
-    n: int = 0  # in even steps over goals and scenes; 0: all
-    where: tuple[str, ...] = ()  # of which one holds, such as goal_angle=45; none: of all
+    of: str  # an included pool, or a snapshot
+    n: int = 0  # evenly spaced over goals and scenes; 0: all
+    where: tuple[str, ...] = ()  # any of these conditions holds, such as goal_angle=45; empty: all
 
     def __post_init__(self) -> None:
         if self.n < 0:
@@ -32,7 +32,7 @@ class Selection:
 
 
 def collect_pools(specs: Mapping[str, CollectSpec | Selection], folder: Path, workers: int) -> list[str]:
-    """Collect those that are not there into snapshots, all by the same processes; their names."""
+    """Collect missing demonstrations into snapshots, with one set of processes; returns their names."""
     missing = {name: spec for name, spec in specs.items() if not _file(folder, name).exists()}
     collected = {name: spec for name, spec in missing.items() if not isinstance(spec, Selection)}
     items = [(name, spec, demo) for name, spec in collected.items() for demo in spec.demos()]
@@ -52,17 +52,17 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def pack(episodes: Sequence[Episode], file: Path) -> None:
-    """A snapshot without pictures."""
+    """Write a snapshot without images."""
     write_packed(MemoryView([replace(e, images={}) for e in episodes]), file, images=False)
 
 
 def seconds_of(episodes: Sequence[Episode]) -> float:
-    """How long they are together."""
+    """The total duration of the episodes."""
     return float(sum(len(episode) / episode.fps for episode in episodes))
 
 
 def _demonstrate(items: Iterator[tuple[str, CollectSpec, Demo]]) -> Iterator[tuple[str, int, Episode]]:
     for name, spec, demo in items:
-        from recap_worlds.pusht.collecting import demonstrate  # other worlds do without its simulator
+        from recap_worlds.pusht.collecting import demonstrate  # other worlds do not need its simulator
 
         yield name, demo.index, demonstrate(spec, demo)

@@ -1,4 +1,4 @@
-"""What a sweep came to: a row for each family and agent, and the contents of its report."""
+"""The results of a sweep: a row for each family and agent, and the contents of its report."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ GROUPS = ("seen", "unseen")
 
 
 def note_seconds(sweep: Sweep, run: str, seconds: float) -> None:
-    """How long a training took, or a piece of it."""
+    """Add the duration of a training, or of a part of it."""
     with (sweep.out / SECONDS).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"run": run, "seconds": round(seconds, 1)}) + "\n")
 
 
 def write_results(sweep: Sweep) -> None:
-    """Write `results/TITLE.json`, a row for each evaluation, and the contents of the report."""
+    """Write `results/TITLE.json` with a row for each evaluation, and the contents of the report."""
     if not sweep.out.exists():
         return
     rows = [row for name in sweep.labels for row in _rows(sweep, name)]
@@ -39,7 +39,7 @@ def write_results(sweep: Sweep) -> None:
 
 
 def _rows(sweep: Sweep, name: str) -> Iterable[dict[str, Any]]:
-    """One for each evaluation that all seeds share."""
+    """One row for each evaluation that all seeds have."""
     titles: dict[str, list[Evaluation]] = {}
     families = {e.name: run for run in sweep.runs for e in run.evaluations}
     for evaluation in sweep.finished_of(name):
@@ -76,7 +76,7 @@ def _rows(sweep: Sweep, name: str) -> Iterable[dict[str, Any]]:
 
 
 def _seconds(sweep: Sweep) -> dict[str, float]:
-    """What each training took, over all its pieces; a torn last line is left out."""
+    """The duration of each training over all its parts; an incomplete last line is ignored."""
     totals: dict[str, float] = {}
     file = sweep.out / SECONDS
     for line in file.read_text("utf-8").splitlines() if file.exists() else []:
@@ -94,7 +94,7 @@ def _target_seconds(config: TrainConfig) -> float:
 
 
 def _pool_seconds(config: TrainConfig | None, evaluation: Evaluation) -> float | None:
-    """Of the pool that is looked into at test time, or learned from instead."""
+    """The duration of the pool that is used at test time, or for co-training."""
     spec = evaluation.spec
     if config is not None and config.co_training:
         return round(seconds_of(where(demonstrations(config.pool), config.pool_where)), 1)
@@ -104,7 +104,7 @@ def _pool_seconds(config: TrainConfig | None, evaluation: Evaluation) -> float |
 
 
 def _write_contents(sweep: Sweep) -> None:
-    """`evaluations/report.json` of what is finished, if anything is; parts of other sweeps stay."""
+    """Write `evaluations/report.json` with the finished evaluations; parts of other sweeps are kept."""
     runs: dict[str, dict[str, str]] = {}
     for name, label in sweep.labels.items():
         finished = sweep.finished_of(name)
@@ -131,7 +131,7 @@ def _write_contents(sweep: Sweep) -> None:
 
 
 def _part(part: Part, sweep: Sweep, finished: Collection[str]) -> dict[str, Any] | None:
-    """The part with every first training seed; where there are more, with all of them by recipe too."""
+    """The part with the first training seed of each row, plus all seeds by recipe if there are several."""
     first_seeds = {run.family: run.name for run in reversed(sweep.runs)}
     later = {e.name for run in sweep.runs if first_seeds[run.family] != run.name for e in run.evaluations}
     families = {
@@ -155,7 +155,7 @@ def _part(part: Part, sweep: Sweep, finished: Collection[str]) -> dict[str, Any]
 
 
 def _label(label: str, name: str, evaluation: Evaluation, n: int) -> str:
-    """Its family's; with seed and title, where there are several."""
+    """The label of the family, with seed and title if there are several."""
     rest = evaluation.name.removeprefix(f"{name}-")
     if n == 1 or rest == evaluation.name:
         return label

@@ -1,4 +1,4 @@
-"""A sweep carried out: run after run, evaluations beside the training; a stopped one goes on."""
+"""Run a sweep: trainings one after another, evaluations in parallel. A stopped sweep is resumed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from recap_research.sweep.results import note_seconds, write_results
 from recap_research.sweep.sweep import Evaluation, Log, Run, Sweep
 from recap_research.sweep.toy import shrink
 
-BEGIN_S = 90.0  # no training begins with less time than this left: data and compiling cannot be stopped
-SAVE_S = 20.0  # to write down where a training stands
-N_PARALLEL = {"pusht": 35}  # episodes that one process rolls out side by side
+BEGIN_S = 90.0  # no training starts with less time left: loading data and compiling cannot be interrupted
+SAVE_S = 20.0  # for saving the state of a training
+N_PARALLEL = {"pusht": 35}  # episodes that one process rolls out in parallel
 USUAL_PARALLEL = 8
-LINE_S = 15.0  # between two lines about one training
+LINE_S = 15.0  # between two log lines of a training
 
 
 class OutOfTimeError(Exception):
-    """An evaluation is stopped; its episodes so far are kept."""
+    """Stops an evaluation when the time is over; its finished episodes are kept."""
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
@@ -50,12 +50,12 @@ def parser(text: str | None) -> argparse.ArgumentParser:
 
 
 def run(text: str | None, build: Callable[[Sweep], None]) -> NoReturn:
-    """The whole of a script that takes no options of its own."""
+    """The main function of a script without options of its own."""
     run_script(lambda: main(parser(text).parse_args(), build))
 
 
 def main(given: argparse.Namespace, build: Callable[[Sweep], None]) -> int:
-    """Build the sweep, then describe it or carry it out; 1 when something is left to do."""
+    """Build the sweep, then describe or run it; returns 1 if something is left to do."""
     began = time.time()
     cpu = given.toy or given.device == "cpu"
     sweep = Sweep(given.out, "cpu" if cpu else given.eval_device)
@@ -82,7 +82,7 @@ def main(given: argparse.Namespace, build: Callable[[Sweep], None]) -> int:
 
 
 def describe(sweep: Sweep) -> list[str]:
-    """A line for each agent and run, and whether it is there."""
+    """One line for each agent and run with its state."""
     lines = []
     for agent in sweep.agents:
         there = "done" if sweep.is_finished(agent) else f"{len(agent.spec.trials())} episodes"
@@ -96,7 +96,7 @@ def describe(sweep: Sweep) -> list[str]:
 
 
 def is_trained(sweep: Sweep, run: Run) -> bool:
-    """Whether its policy is there, trained to the end."""
+    """True if the policy is completely trained."""
     file = Path(sweep.policy(run.name)) / "config.json"
     if not file.exists():
         return False
@@ -105,20 +105,20 @@ def is_trained(sweep: Sweep, run: Run) -> bool:
 
 
 def carry_out(sweep: Sweep, workers: int, deadline: float, log: Log, device: str | None = None) -> bool:
-    """Train and evaluate what is not there yet; whether all is there now.
+    """Train and evaluate what is missing; returns True if everything is finished.
 
-    A run of that name with other settings is refused before anything is done.
+    If a run of the same name has other settings, this is an error before anything starts.
 
     Args:
-        workers: processes that evaluate beside the training; 0: evaluations take turns with it.
-        deadline: time after which it stops by itself, everything kept.
-        device: cpu to train there; otherwise what is found.
+        workers: processes that evaluate during training; 0: evaluations run between trainings.
+        deadline: time at which the sweep stops; everything is kept.
+        device: cpu to train there; by default a GPU if there is one.
     """
     for run in sweep.runs:
         folder = _folder(sweep, run)
         if (folder / CONFIG).exists():
             with hold_run_directory(folder, run.config.to_json()):
-                pass  # it is of these settings
+                pass  # it has the same settings
     rollouts = _Rollouts(sweep, workers, deadline, log)
     try:
         for agent in sweep.agents:
@@ -144,12 +144,12 @@ def carry_out(sweep: Sweep, workers: int, deadline: float, log: Log, device: str
 
 
 def _train(sweep: Sweep, run: Run, deadline: float, log: Log, device: str | None) -> bool:
-    """Train one run to its end, or as far as there is time; whether its policy is there."""
+    """Train one run to its end, or until the deadline; returns True if its policy is finished."""
     from recap.training.trainer import train
 
     init = run.config.init
     if init is not None and Path(init).is_relative_to(sweep.out) and not Path(init).exists():
-        return False  # there was no time for it either
+        return False  # there was not enough time
     if deadline - time.time() < BEGIN_S:
         return False
     last = time.monotonic()
@@ -162,7 +162,7 @@ def _train(sweep: Sweep, run: Run, deadline: float, log: Log, device: str | None
 
     seconds = deadline - time.time() - SAVE_S
     outcome = train(run.config, _folder(sweep, run), progress=tell, max_seconds=seconds, device=device)
-    gc.collect()  # before the next one needs the memory
+    gc.collect()  # frees memory for the next training
     note_seconds(sweep, run.name, outcome.seconds)
     return outcome.iterations >= run.config.n_iterations
 
@@ -172,7 +172,7 @@ def _folder(sweep: Sweep, run: Run) -> Path:
 
 
 class _Rollouts:
-    """Evaluations one after another in a thread of their own, each by its worker processes."""
+    """Runs evaluations one after another in a thread, each with its worker processes."""
 
     def __init__(self, sweep: Sweep, workers: int, deadline: float, log: Log) -> None:
         self.sweep, self.workers, self.deadline, self.log = sweep, workers, deadline, log
@@ -181,7 +181,7 @@ class _Rollouts:
         self._here: list[bool] = []
 
     def start(self, evaluation: Evaluation) -> None:
-        """Run what of it is missing, now or when those before it are done."""
+        """Run the missing episodes of an evaluation, now or after the previous ones."""
         if self.sweep.is_finished(evaluation):
             return
         if self._thread is None:
@@ -190,11 +190,11 @@ class _Rollouts:
             self._jobs.append(self._thread.submit(self._run, evaluation))
 
     def wait(self) -> bool:
-        """Whether all ended well."""
+        """Wait for all evaluations; returns True if all succeeded."""
         return all([*self._here, *(job.result() for job in self._jobs)])
 
     def close(self) -> None:
-        """Stop what is under way."""
+        """Stop the running evaluation."""
         self.deadline = 0.0
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
@@ -209,7 +209,7 @@ class _Rollouts:
         except OutOfTimeError:
             self.log("no time for", name)
             return False
-        except Exception as error:  # one evaluation that cannot be run is no reason to stop the others
+        except Exception as error:  # a failing evaluation must not stop the others
             self.log("FAILED", name, f"{type(error).__name__}: {error}")
             return False
         for group in summarise(*read_info(folder)).groups:
@@ -222,11 +222,14 @@ class _Rollouts:
 
 
 def _prepare(cpu: bool) -> None:
+    import diffusers
     import torch
 
+    for name in ("AutoencoderKLWan", "CosmosTransformer3DModel", "UniPCMultistepScheduler"):
+        getattr(diffusers, name)  # its lazy import fails where a rollout and a training ask at once
     if cpu:
         torch.set_num_threads(1)
         return
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
-    torch._dynamo.config.recompile_limit = 32  # one a table of slots; past it nothing is compiled
+    torch._dynamo.config.recompile_limit = 32  # one per table of slots; beyond it nothing is compiled

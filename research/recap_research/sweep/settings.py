@@ -1,4 +1,4 @@
-"""In which settings the trained runs of a sweep differ: whether a comparison is fair."""
+"""The settings in which the trained runs of a sweep differ, to see whether a comparison is fair."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recap.policies.config import PolicyConfig
 from recap.training.config import TrainConfig
 from recap_research.sweep.sweep import Sweep
 
-# Shown even where they are equal.
+# Listed even if they are equal.
 SHOWN = (
     "n_iterations",
     "batch_size",
@@ -29,7 +29,7 @@ ASIDE = ("preset", "seed")
 
 
 def compare_settings(sweep: Sweep, names: Sequence[str]) -> list[list[str]]:
-    """Rows of a table: a head, a setting each, and how many others are equal in all of these families."""
+    """Rows of a table: a header, one setting each, and the number of other settings, which are equal."""
     families = {name.partition("/")[0] for name in names}
     configs: dict[str, TrainConfig] = {}
     for run in sweep.runs:
@@ -52,14 +52,14 @@ def compare_settings(sweep: Sweep, names: Sequence[str]) -> list[list[str]]:
 
 
 def _frame_of(config: PolicyConfig) -> str:
-    """What its images are drawn in."""
+    """The frame in which the images are given."""
     if config.image.view == "camera":
         return "camera"
     return "block" if config.canonical else "world"
 
 
 def as_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """The table; its first row is the head."""
+    """A Markdown table; the first row is the header."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

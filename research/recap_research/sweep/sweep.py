@@ -1,4 +1,4 @@
-"""A sweep as a script of research/sweeps builds it: what to collect, train, roll out and report."""
+"""A sweep as built by a script of research/sweeps: what to collect, train, evaluate and report."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 POOLS, TRAINING, EVALUATIONS = "pools", "training", "evaluations"
 
-Log = Callable[..., None]  # words of one line
-Evaluate = Callable[[str], EvalSpec]  # of a policy
+Log = Callable[..., None]  # the words of one line
+Evaluate = Callable[[str], EvalSpec]  # the evaluation of a policy
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Episodes of one agent."""
+    """An evaluation of one agent."""
 
-    name: str  # of its directory
+    name: str  # of its folder
     spec: EvalSpec
 
 
 @dataclass(frozen=True)
 class Run:
-    """One policy to train, and what to roll out with it."""
+    """One policy to train, and its evaluations."""
 
     name: str  # with its seed
-    family: str  # without
+    family: str  # without its seed
     config: TrainConfig
     evaluations: tuple[Evaluation, ...]
 
@@ -51,35 +51,35 @@ class Part:
     """Families and agents that a report shows together."""
 
     title: str
-    names: tuple[str, ...]  # `ours`, or of its evaluations one: `ours/ell`
+    names: tuple[str, ...]  # a family, or one of its evaluations: `ours/ell`
     reference: str | None = None
     text: str = ""
 
 
 @dataclass
 class Sweep:
-    """Filled by a script; whatever is wrong with it is said before anything is collected or trained."""
+    """Filled by a script. Mistakes are errors before anything is collected or trained."""
 
     out: Path
-    device: str = "cpu"  # where policies are rolled out
+    device: str = "cpu"  # of the evaluations
     title: str = "Sweep"
     lead: str = ""
     agents: list[Evaluation] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)  # of families and agents
-    papers: dict[str, str] = field(default_factory=dict)  # likewise: the row of the paper
+    papers: dict[str, str] = field(default_factory=dict)  # the paper's rows of families and agents
     collecting: list[Callable[[int, Log], None]] = field(default_factory=list)
     _families: dict[str, list[Run]] = field(default_factory=dict)
     _pools: dict[str, CollectSpec | Selection] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[Run]:
-        """Every family's first seed before any has its second."""
+        """All runs; every family's first seed comes before any second seed."""
         longest = max(map(len, self._families.values()), default=0)
         return [runs[i] for i in range(longest) for runs in self._families.values() if i < len(runs)]
 
     def pool(self, name: str, spec: CollectSpec | Selection) -> str:
-        """Demonstrations of PushT, collected or chosen before anything is trained: their file."""
+        """PushT demonstrations, collected or selected before the trainings; returns their file."""
         _check_name(name)
         self._pools[name] = spec
         return str(self.out / POOLS / f"{name}.safetensors")
@@ -93,7 +93,7 @@ class Sweep:
         label: str | None = None,
         paper: str | None = None,
     ) -> None:
-        """A policy a seed, each rolled out in every evaluation."""
+        """Train one policy per seed, and run every evaluation with each."""
         self._enter(name, label, paper)
         for seed in seeds:
             own, made = f"{name}-{seed}", replace(config, seed=seed)
@@ -102,14 +102,14 @@ class Sweep:
             self._families.setdefault(name, []).append(Run(own, name, made, rolled))
 
     def roll_out(self, name: str, spec: EvalSpec, label: str | None = None, paper: str | None = None) -> None:
-        """Episodes of an agent that needs no training here."""
+        """Evaluate an agent that is not trained in this sweep."""
         self._enter(name, label, paper)
         if not spec.agent.policy.startswith(str(self.out)):
             find_factory(spec.agent.policy)
         self.agents.append(self._evaluation(name, spec))
 
     def part(self, title: str, names: Sequence[str], reference: str | None = None, text: str = "") -> None:
-        """A part of the report; names are of what was entered before."""
+        """Add a part to the report; the names must have been added before."""
         for name in [*names, *([] if reference is None else [reference])]:
             if not self.evaluations_of(name):
                 known = did_you_mean(name, self.labels)
@@ -117,15 +117,15 @@ class Sweep:
         self.parts.append(Part(title, tuple(names), reference, text))
 
     def policy(self, run: str) -> str:
-        """Where the policy of a run is kept, such as `ours-0`."""
+        """The path of a run's policy, such as `ours-0`."""
         return str(self.out / TRAINING / run / "last")
 
     def folder(self, evaluation: Evaluation) -> Path:
-        """Where its episodes are kept."""
+        """The folder of an evaluation."""
         return self.out / EVALUATIONS / evaluation.name
 
     def is_finished(self, evaluation: Evaluation) -> bool:
-        """Whether all its episodes are there, whatever device they were on and wherever its pool lies."""
+        """True if all episodes are finished, on any device and with the pool at any path."""
         folder, wanted = self.folder(evaluation), evaluation.spec
         if not (folder / INFO).exists():
             return False
@@ -134,7 +134,7 @@ class Sweep:
         return same_pool and replace(there, pool=wanted.pool, pool_version=None) == wanted
 
     def evaluations_of(self, name: str) -> list[Evaluation]:
-        """Of a family, seed by seed, or of an agent; `family/title` only those of that title."""
+        """The evaluations of a family, by seed, or of an agent; `family/title` selects one title."""
         family, _, title = name.partition("/")
         found = [
             e
@@ -145,18 +145,18 @@ class Sweep:
         return found or [e for e in self.agents if e.name == family]
 
     def finished_of(self, name: str) -> list[Evaluation]:
-        """Those of them whose episodes are there."""
+        """The finished evaluations of a family or agent."""
         return [e for e in self.evaluations_of(name) if self.is_finished(e)]
 
     def collect(self, workers: int, log: Log) -> None:
-        """The demonstrations that are not there yet."""
+        """Collect the missing demonstrations."""
         for name in collect_pools(self._pools, self.out / POOLS, workers):
             log("collected", name)
         for collect in self.collecting:
             collect(workers, log)
 
     def select(self, names: Sequence[str]) -> None:
-        """Keep these families and agents alone."""
+        """Keep only these families and agents."""
         for name in names:
             if name not in self.labels:
                 raise InputError(f"the sweep has no run or agent '{name}': {did_you_mean(name, self.labels)}")
@@ -169,7 +169,7 @@ class Sweep:
         spec: Callable[[EvalSpec], EvalSpec],
         pool: Callable[[CollectSpec | Selection], CollectSpec | Selection],
     ) -> None:
-        """Every configuration, evaluation and pool replaced by what a function makes of it."""
+        """Replace every configuration, evaluation and pool by the result of a function."""
         self.agents = [Evaluation(e.name, spec(e.spec)) for e in self.agents]
         for name, runs in self._families.items():
             self._families[name] = [
@@ -193,7 +193,7 @@ class Sweep:
             self.papers[name] = paper
 
     def _evaluation(self, name: str, spec: EvalSpec) -> Evaluation:
-        if spec.agent.retrieval:  # a misspelt one costs nothing yet
+        if spec.agent.retrieval:  # an unknown name is an error before anything runs
             own = f"{spec.env}-{spec.agent.retrieval}"
             known = own in spec.suite.retrievals()
             find_retrieval(own if known else spec.agent.retrieval, spec.suite.robot(spec.options))
@@ -211,7 +211,7 @@ def pusht(
     pose_noise: tuple[float, float] = (0.0, 0.0),
     **agent: Any,
 ) -> EvalSpec:
-    """The triangle on PushT; further settings are of the agent."""
+    """An evaluation of the triangle on PushT; further settings are the agent's."""
     options: dict[str, Scalar] = {"pusher": "triangle", "block": block}
     return EvalSpec(
         AgentConfig(policy, **agent),
@@ -226,6 +226,6 @@ def pusht(
 
 
 def _check_name(name: str) -> None:
-    """It names files and folders under the sweep's directory, and must not lead out of it."""
+    """Check that a name can be part of a file name and does not leave the sweep's folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise InputError(f"'{name}' cannot name a file: use letters, digits, '.', '_' and '-'")

@@ -1,4 +1,4 @@
-"""Any sweep at toy size: every step of it in minutes on a CPU, to see that it runs before it costs."""
+"""Any sweep at toy size: every step in minutes on a CPU, to test it before a real run."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from recap_research.sweep.sweep import POOLS, Sweep
 if TYPE_CHECKING:
     from recap_worlds.pusht.collecting import CollectSpec
 
-N_EACH = 3  # demonstrations of a goal
-N_FRAMES = 16  # of each
-MAX_STEPS = 8  # of an episode
+N_EACH = 3  # demonstrations per goal
+N_FRAMES = 16  # frames of each demonstration
+MAX_STEPS = 8  # steps of an episode
 
 
 def shrink(sweep: Sweep) -> None:
-    """The same runs and evaluations in the same order, each as small as it can be."""
+    """Make the runs and evaluations as small as possible, in the same order."""
     sweep.each(
         lambda config: replace(
             tiny(config), target=_pools(config.target, sweep.out), pool=_pools(config.pool, sweep.out)
@@ -39,7 +39,7 @@ def shrink(sweep: Sweep) -> None:
 
 
 def tiny(config: TrainConfig) -> TrainConfig:
-    """The training of a network that learns nothing."""
+    """A training config of the smallest network."""
     network = PI0_DEBUG if config.policy.network.sees_pixels else TINY
     image = replace(config.policy.image, size=32)
     return replace(
@@ -79,7 +79,7 @@ def _pools(names: str, out: Path) -> str:
 
 
 def _toy_pool(name: str, out: Path) -> str:
-    """A few beginnings of its demonstrations; what the sweep itself collects is small already."""
+    """The first frames of a few demonstrations; pools collected by the sweep are already small."""
     if name.startswith(str(out)):
         return name
     file = out / POOLS / f"toy-{hashlib.sha256(name.encode()).hexdigest()[:8]}.safetensors"

@@ -1,4 +1,4 @@
-"""The command line: one file a command group, no logic of its own."""
+"""The command line: one file per command group, without logic of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recap import __version__
 from recap.cli.one_line import in_one_line
 from recap.errors import InputError, did_you_mean
 
-# Loaded only when asked for, so that `recap --help` stays quick.
+# A command's module is imported only when it is called, so that `recap --help` is fast.
 COMMANDS = {
     "check": ("recap.cli.check:check", "See before training whether a pool is worth retrieving from."),
     "compare": ("recap.cli.evaluate:compare", "Compare two evaluations, paired by start."),
@@ -38,7 +38,7 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _is_there(entry: EntryPoint) -> bool:
-    """A command of the repository is not in the wheel."""
+    """False for commands of the repository that are declared by the wheel but not part of it."""
     return importlib.util.find_spec(entry.module.partition(".")[0]) is not None
 
 
@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is called, and suggests names for unknown ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, without importing anything."""
+        """The names of the commands, without importing them."""
         return sorted([*COMMANDS, *plugins()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -63,14 +63,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a better word for an unknown command."""
+        """As click does, with a suggestion for an unknown command."""
         names = self.list_commands(ctx)
         if args and args[0] not in names:
             raise click.UsageError(f"unknown command '{args[0]}': {did_you_mean(args[0], names)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands; only those of other packages are imported for their line."""
+        """List the commands; only those of other packages are imported for their help."""
         lines = {name: line for name, (_, line) in COMMANDS.items()}
         for name, entry in plugins().items():
             lines[name] = entry.load().get_short_help_str(70)
@@ -93,7 +93,7 @@ def cli(debug: bool) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line; an error of the user's is one line and exit code 2."""
+    """Run the command line; user errors are printed as one line with exit code 2."""
     arguments = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
@@ -102,7 +102,7 @@ def main(args: Sequence[str] | None = None) -> None:
         try:
             return cli.main(arguments, prog_name="recap", standalone_mode=False)
         except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message())  # a bare command asks what there is
+            click.echo(error.format_message())  # `recap` alone prints the help
             return 0
         except click.ClickException as error:
             raise InputError(error.format_message()) from error

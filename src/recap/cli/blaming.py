@@ -1,4 +1,4 @@
-"""The commands of `recap pool` about what demonstrations do to robots: blame, quarantine."""
+"""`recap pool blame` and `recap pool quarantine`: find harmful demonstrations and exclude them."""
 
 from __future__ import annotations
 
@@ -12,63 +12,114 @@ from recap.cli.pool_look import opened, print_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from recap.retrieval.outliers import Outlier
+
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="LOG...")
-@click.option("--pool", "uri", metavar="POOL", help="Skip demonstrations removed from it or in quarantine.")
+@click.argument("logs", nargs=-1, type=click.Path(path_type=Path), metavar="[LOG]...")
+@click.option(
+    "--pool", "uri", metavar="POOL", help="Compare its demonstrations, without those in quarantine."
+)
+@click.option(
+    "--retrieval", metavar="NAME|FILE", help="How to compare last frames.  [default: as the data allow]"
+)
+@click.option(
+    "--task-by", metavar="ATTRIBUTE", help="Attribute with the task's name.  [default: the instruction]"
+)
 @click.option(
     "--alpha",
     type=click.FloatRange(0, 0.5, min_open=True),
     default=0.05,
     show_default=True,
-    help="Allowed share of false accusations.",
+    help="Allowed share of false accusations by logs.",
 )
 @click.option("--limit", type=click.IntRange(0), default=10, show_default=True, metavar="N", help="0: all.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def blame(logs: Sequence[Path], uri: str | None, alpha: float, limit: int, as_json: bool) -> None:
-    """Find demonstrations that lead robots astray, from logs of recap serve --log.
+def blame(
+    logs: Sequence[Path],
+    uri: str | None,
+    retrieval: str | None,
+    task_by: str | None,
+    alpha: float,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Find harmful demonstrations, from logs of recap serve --log and from the demonstrations themselves.
 
-    After each chunk of actions the robot should be where the demonstration was. A demonstration is accused if
-    it leaves robots far from there more often than others do (Fisher's exact test with the Benjamini-Hochberg
-    correction). Outcomes of episodes are shown with intervals but not used: demonstrations of hard scenes
-    appear in failed episodes through no fault of their own.
+    By logs: after each chunk of actions the robot should be where the demonstration was. A demonstration is
+    accused if it leaves robots far from there more often than others do (Fisher's exact test with the
+    Benjamini-Hochberg correction). Outcomes of episodes are shown with intervals but not used: demonstrations
+    of hard scenes appear in failed episodes through no fault of their own.
+
+    With --pool, and without any rollout: a demonstration is accused if its states do not follow its actions,
+    or if it stops early, compared with the other demonstrations of its task (at least five).
 
     \b
     Example:
+      recap pool blame --pool pools/mine
       recap serve replay --pool pools/mine --log logs/use.jsonl
       recap pool blame logs/use.jsonl --pool pools/mine
     """
     import json
     from dataclasses import asdict
 
+    from recap.errors import InputError
     from recap.evaluation.statistics import wilson
-    from recap.types import QUARANTINE
     from recap.usage import blame as find
     from recap.usage import read_runs
 
+    if not logs and uri is None:
+        raise InputError("nothing to look at: give a LOG of recap serve --log, or --pool")
     runs = read_runs(logs)
     found = find(runs, alpha)
+    odd: list[Outlier] = []
     if uri is not None:
-        view = opened(uri).view()
-        there = {name for name in view.episode_ids if not view.episode(name).attributes.get(QUARANTINE)}
+        there, odd = _of_pool(uri, retrieval, task_by)
         found = [suspect for suspect in found if suspect.episode_id in there]
     if as_json:
-        click.echo(json.dumps([asdict(suspect) for suspect in found], indent=1))
+        click.echo(json.dumps({"by_logs": [*map(asdict, found)], "by_pool": [*map(asdict, odd)]}, indent=1))
         return
-    rows = []
-    for one in found[: limit or None]:
-        failed = f"{one.n_failed} of {one.n_ended} {wilson(one.n_failed, one.n_ended).in_per_cent()}"
-        astray = f"{one.n_astray} of {one.n_runs}"
-        rows.append([one.episode_id, astray, f"{one.p_astray:.2g}", failed, "accused" if one.accused else ""])
-    print_rows(("demonstration", "astray", "p", "failed, % [95 %]", ""), rows, 0)
-    accused = [suspect.episode_id for suspect in found if suspect.accused]
-    known = [run for run in runs if run.success is not None]
-    click.echo(
-        f"{len(runs)} episodes, {sum(not run.success for run in known)} of {len(known)} with a known end "
-        f"failed; {len(accused)} of {len(found)} demonstrations accused"
-    )
+    if logs:
+        rows = []
+        for one in found[: limit or None]:
+            failed = f"{one.n_failed} of {one.n_ended} {wilson(one.n_failed, one.n_ended).in_per_cent()}"
+            astray = f"{one.n_astray} of {one.n_runs}"
+            rows.append([one.episode_id, astray, f"{one.p_astray:.2g}", failed, "accused" * one.accused])
+        print_rows(("demonstration", "astray", "p", "failed, % [95 %]", ""), rows, 0)
+        known = [run for run in runs if run.success is not None]
+        click.echo(
+            f"{len(runs)} episodes, {sum(not run.success for run in known)} of {len(known)} with a known end "
+            f"failed; {sum(suspect.accused for suspect in found)} of {len(found)} demonstrations accused"
+        )
+    if odd:
+        rows = [[one.episode_id, one.reason, f"{one.deviations:.1f}"] for one in odd[: limit or None]]
+        print_rows(("demonstration", "accused because", "deviations"), rows, 0)
+    if uri is not None:
+        click.echo(
+            f"{len(odd)} of {len(there)} demonstrations accused by comparison with their task's others"
+        )
+    accused = [suspect.episode_id for suspect in found if suspect.accused] + [one.episode_id for one in odd]
     if accused:
         click.echo(f"Next: recap pool quarantine {uri or 'POOL'} {accused[0]}")
+
+
+def _of_pool(uri: str, retrieval: str | None, task_by: str | None) -> tuple[set[str], list[Outlier]]:
+    """The pool's demonstrations outside quarantine, and the outliers among them."""
+    from recap.pool.view import robot_of
+    from recap.retrieval.outliers import outliers
+    from recap.retrieval.presets import find_retrieval, usual_name
+    from recap.types import QUARANTINE, Episode
+
+    def task_of(episode: Episode) -> str:
+        return episode.task if task_by is None else str(episode.attributes.get(task_by, ""))
+
+    view = opened(uri).view()
+    ids = [name for name in view.episode_ids if not view.episode(name).attributes.get(QUARANTINE)]
+    robot = robot_of(view)
+    if robot is None or not ids:
+        return set(), []
+    spec = find_retrieval(retrieval or usual_name(view.episode(ids[0])), robot)
+    return set(ids), outliers(view, robot, spec, task_of, ids)
 
 
 @click.command()

@@ -102,7 +102,7 @@ def check(
     )
     click.echo(f"Moments are compared by: {', '.join(found.compared)}.")
     if not any(name.startswith(("object", "image", "tools")) for name in found.compared):
-        click.echo("Nothing says where things are: expect little, or add poses or a camera that both have.")
+        click.echo("No object pose or shared camera locates the objects. Add one: otherwise expect little.")
     lacking = [] if robot is None else sorted(set(robot.cameras) - set(_cameras(views)))
     if lacking:
         click.echo(f"Not compared: camera '{lacking[0]}', for {' and '.join(_lacking(views, lacking[0]))}.")
@@ -141,12 +141,12 @@ def check(
 
 
 def _cameras(views: Sequence[PoolView]) -> set[str]:
-    """That all have."""
+    """The cameras that all views have."""
     return set.intersection(*(set(view.episode(view.episode_ids[0]).images) for view in views))
 
 
 def _lacking(views: Sequence[PoolView], camera: str) -> Iterator[str]:
-    """Who does not have that camera, and what they have instead."""
+    """The datasets without that camera, with the cameras that they have."""
     for what, view in zip(("target", "pool"), views, strict=True):
         cameras = view.episode(view.episode_ids[0]).images
         if camera not in cameras:
@@ -160,10 +160,10 @@ def _joints_of_two_arms(
     mapping: Mapping[str, str],
     failed: bool,
 ) -> str:
-    """What is to be said of joints of different arms; datasets are known by the names of their numbers."""
+    """A warning if joints of different arms are compared; datasets are told apart by their column names."""
     from pathlib import Path
 
-    from recap.compatible import joints_of_others
+    from recap.compatible import foreign_joints_warning
     from recap.errors import RecapError
     from recap.pool.importers import open_source
     from recap.robot_draft import draft, read_data
@@ -175,19 +175,19 @@ def _joints_of_two_arms(
         try:
             sides = [read_data(open_source(Path(place), mapping=mapping)) for place in places]
             robot = draft(sides[0]).robot
-        except (RecapError, OSError):  # no datasets: standard pools and snapshots
+        except (RecapError, OSError):  # standard pools and snapshots are no datasets
             return ""
         if len(set(names)) < 2 and is_other(*sides):
             names = list(places)
     unsaid = failed and set(names) <= {"", "unknown"}
-    said = joints_of_others(robot, places if unsaid else names)
-    return f"Neither names its robot. Perhaps {said[0].lower()}{said[1:]}" if unsaid and said else said
+    text = foreign_joints_warning(robot, places if unsaid else names)
+    return f"Neither names its robot. Perhaps {text[0].lower()}{text[1:]}" if unsaid and text else text
 
 
 def _next_step(
     target: PoolView, found: Check, robot_file: str | None, retrieval: str | None, pair_by: str
 ) -> str:
-    """What to do with these data: look at a match, or train, by a suite's recipe where one fits the robot."""
+    """The suggested next command: look at a match, or train, with a suite's recipe if one fits the robot."""
     from pathlib import Path
 
     from recap.pool.view import robot_of
@@ -208,7 +208,7 @@ def _next_step(
     if config is None and not first.images and not first.objects:
         return "a camera or poses of objects, for a policy has to see more than the robot itself"
     if robot_file is None and "://" not in found.target and getattr(target, "robot", None) is not None:
-        own = Path(found.target) / "robot.json"  # a pool's, which says all that a training needs
+        own = Path(found.target) / "robot.json"  # a pool's description is enough to train with
         robot_file = str(own) if own.exists() else None
     name = f"{robot_file or 'robot.yaml'} --size small" if config is None else config.preset
     length = f"--set policy.chunk_size={found.chunk_size}"
@@ -223,7 +223,7 @@ def _next_step(
 
 
 def _recipe(robot: RobotSpec, first: Episode) -> TrainConfig | None:
-    """The recipe of a suite that fits robot and data, cameras too, a small one where there is one."""
+    """A suite's recipe that fits the robot, its cameras and the data, preferably a small one; else None."""
     from recap.retrieval.presets import find_retrieval
     from recap.robot import difference
     from recap.suites import suites

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WITH_CONFIG = ("config_file", "workers", "batch_size", "ray_address", "record", "retry_errors", "out")
 OFFLINE = ("offline", "policy", "target", "pool", "episodes", "record", "rrd", "as_json", "out", *HELP)
-WITHOUT = ("reaction", "min_confidence", "gate", "gate_patience", "gate_tolerance")  # it always goes on
+WITHOUT = ("reaction", "min_confidence", "gate", "gate_patience", "gate_tolerance")  # offline: it always acts
 OFFLINE = tuple(name for name in OFFLINE if name not in WITHOUT)
 
 
@@ -139,7 +139,7 @@ def evaluate(
         if policy is None:
             raise InputError("no policy given: name one, such as expert, replay or pusht-nano")
         config = agent(policy)
-        find_factory(policy)  # a name that does not exist is refused before anything is loaded
+        find_factory(policy)  # refuse an unknown name before anything is loaded
         env = env or _env_of(config)
         spec = EvalSpec(
             config,
@@ -224,7 +224,7 @@ def compare(a: Path, b: Path, as_json: bool) -> None:
 
 
 def read_spec(file: Path) -> EvalSpec:
-    """A saved evaluation: its config.json, eval_info.json or a file of one's own."""
+    """Read a saved evaluation config: config.json, eval_info.json or your own file."""
     from recap import config as configs
     from recap.evaluation.spec import EvalSpec
 
@@ -235,7 +235,7 @@ def read_spec(file: Path) -> EvalSpec:
 
 
 def _refuse_beside(option: str, known: Sequence[str]) -> None:
-    """What means nothing beside that option."""
+    """Refuse options that cannot be combined with that option."""
     context = click.get_current_context()
     for param in (param for param in context.command.params if param.name not in known):
         if context.get_parameter_source(str(param.name)) is click.core.ParameterSource.COMMANDLINE:
@@ -246,7 +246,7 @@ def _refuse_beside(option: str, known: Sequence[str]) -> None:
 
 
 def _env_of(config: AgentConfig) -> str:
-    """Where a policy comes from."""
+    """The name of the suite that a policy comes from."""
     from recap.assembly import suite_of
     from recap.suites import suites
 
@@ -261,7 +261,7 @@ def _env_of(config: AgentConfig) -> str:
 
 
 def _tasks(text: str, env: str, env_map: str | None) -> tuple[str, ...]:
-    """`a,b`, a group of the suite, or `first:last:step` where tasks are numbers."""
+    """Parse `a,b`, a group of the suite, or `first:last:step` if tasks are numbers."""
     from recap.cli.ranges import parse_numbers
     from recap.evaluation.worlds import find_suite
 
@@ -272,7 +272,7 @@ def _tasks(text: str, env: str, env_map: str | None) -> tuple[str, ...]:
 
 
 def _pose_noise(text: str | None) -> tuple[float, float]:
-    """`4,4` as a deviation of positions, and degrees."""
+    """Parse `4,4` as the standard deviations of positions and of angles in degrees."""
     if text is None:
         return 0.0, 0.0
     try:
@@ -299,9 +299,9 @@ def _record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> None
                 n_differ += 1
                 was, now = recording.recorded, recording.replayed
                 click.echo(
-                    f"{was.task}:{was.seed} went otherwise on camera: {was.outcome} after {was.steps} steps, "
-                    f"now {now.outcome} after {now.steps}; the agent is not deterministic, rounds otherwise "
-                    "alone than in a batch, or has changed",
+                    f"{was.task}:{was.seed} ended differently when recorded: {was.outcome} after {was.steps} "
+                    f"steps, now {now.outcome} after {now.steps}; the agent is not deterministic, rounds "
+                    "differently in a batch, or has changed",
                     err=True,
                 )
-    click.echo(f"Videos: {out} (episodes: {len(results)}, gone otherwise: {n_differ})")
+    click.echo(f"Videos: {out} (episodes: {len(results)}, ended differently: {n_differ})")

@@ -50,7 +50,7 @@ def export(uri: str, folder: Path, format_: str, task: str | None, config: str, 
     one_of("format", format_, FORMATS)
     pool = opened(uri)
     episodes = list(pool)
-    robot: RobotSpec | None = getattr(pool.view(), "robot", None)  # numbers are named if they are described
+    robot: RobotSpec | None = getattr(pool.view(), "robot", None)  # names the numbers, if known
     if not episodes:
         raise InputError(f"pool {uri} is empty: recap pool add {uri} DATASET first")
     with progress_bar("episodes") as progress:
@@ -78,7 +78,7 @@ def _write_lerobot(
     robot: RobotSpec | None,
     report: Callable[[int], None],
 ) -> list[Episode]:
-    """Write those of the task, or all, and return them."""
+    """Write the episodes of the task, or all, and return them."""
     import tempfile
 
     from recap.errors import InputError, RunDirectoryError, did_you_mean

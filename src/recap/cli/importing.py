@@ -1,4 +1,4 @@
-"""`recap pool inspect` and `follow`: what an import would do, and an import while it is recorded."""
+"""`recap pool inspect` and `recap pool follow`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from recap.pool.store import Pool
     from recap.types import Episode
 
-# A comma parts two fields only where a field follows, so that a task may have commas.
+# A comma separates two mappings only if a field name follows, so that a task may contain commas.
 _COMMA = re.compile(
     r",\s*(?=(?:proprio|action|goal|task|embodiment|action_space|object:[^=,]*|image:[^=,]*)\s*=)"
 )
 
 
 def parse_mapping(texts: Sequence[str]) -> dict[str, str]:
-    """`field=key` texts, several in one with commas between, as field -> key."""
+    """Parse `field=key` texts, each with one or more mappings separated by commas, as field -> key."""
     mapping: dict[str, str] = {}
     for item in (item for text in texts for item in _COMMA.split(text)):
         field, equals, value = (part.strip() for part in item.strip().rstrip(",").partition("="))
@@ -42,7 +42,7 @@ def parse_mapping(texts: Sequence[str]) -> dict[str, str]:
 
 
 def read_as(maps: Sequence[str], format_: str | None, fps: float | None) -> str:
-    """The options that say how a dataset is read, for the next command."""
+    """The options for reading a dataset, as text for the suggested next command."""
     words = [f" --map {shlex.quote(text)}" for text in maps]
     words += [] if format_ is None else [f" --format {format_}"]
     return "".join([*words, *([] if fps is None else [f" --fps {fps:g}"])])
@@ -156,48 +156,48 @@ def follow(uri: str, dataset: Path, maps: Sequence[str], robot: str | None, ever
 
 
 def _whenever_it_grows(dataset: Path, look: Callable[[], None], every: float) -> None:
-    """Look again after every change; half of an episode is waited for."""
+    """Call `look` after every change; an error, such as an unfinished episode, is printed once."""
     from recap.errors import RecapError
 
     stamp: object = ()
-    said = ""
+    last_error = ""
     while True:
         now = _stamp(dataset)
         if now != stamp:
             stamp = now
             try:
                 look()
-                said = ""
+                last_error = ""
             except RecapError as error:
-                if str(error) != said:
-                    said = str(error)
-                    click.echo(f"Waiting: {said}", err=True)
+                if str(error) != last_error:
+                    last_error = str(error)
+                    click.echo(f"Waiting: {last_error}", err=True)
         time.sleep(every)
 
 
 def _stamp(dataset: Path) -> tuple[tuple[str, int, int], ...]:
-    """What changes when an episode is written."""
+    """Sizes and times of the metadata files, which change when an episode is written."""
     found = []
     for file in sorted(dataset.glob("meta/**/*")):
         try:
             stat = file.stat()
-        except FileNotFoundError:  # replaced just now
+        except FileNotFoundError:  # it was just replaced
             continue
         found.append((str(file), stat.st_mtime_ns, stat.st_size))
     return tuple(found)
 
 
 def _add_new(store: Pool, source: Source, done: set[int]) -> Iterator[str]:
-    """Add each episode that has become whole since; a line for each."""
+    """Add each newly complete episode; yields a line for each."""
     from recap.errors import InputError, RecapError
     from recap.pool.importers.checks import check_dataset
-    from recap.pool.importers.interventions import INTERVENTION, shown_in
+    from recap.pool.importers.interventions import INTERVENTION, demonstrations_in
     from recap.pool.importers.resample import resample
 
     damaged = {damage.episode for damage in source.damage}
     for number in sorted(set(range(len(source))) - done - damaged):
-        episodes = shown_in(source, number)
-        done.add(number)  # from here on what is wrong with it stays wrong
+        episodes = demonstrations_in(source, number)
+        done.add(number)  # complete: later attempts would give the same errors
         try:
             fps = next((episode.fps for episode in store), None)
             episodes = [episode if fps is None else resample(episode, fps) for episode in episodes]

@@ -29,7 +29,7 @@ def index(uri: str, policy: str, ray_address: str | None) -> None:
 
     \b
     Example:
-      recap pool index pools/mine --policy image
+      recap pool index pools/mine --policy world
       recap pool index s3://bucket/pool --policy runs/mine/best --ray 10.0.0.1:6379
     """
     from recap.cli.terminal import progress_bar
@@ -46,11 +46,11 @@ def index(uri: str, policy: str, ray_address: str | None) -> None:
         n = build_descriptors(store, name, robot, ray_address, progress)
     there = len(store) - n
     click.echo(f"Described {n} episodes ({there} were): {', '.join(describer.terms)}")
-    click.echo(f"Next: recap serve {policy} --pool {uri}")
+    click.echo(f"Next: recap serve {f'replay --retrieval {name}' if name == policy else policy} --pool {uri}")
 
 
 def reading(view: LiveView, policy: str) -> tuple[str, RobotSpec, tuple[str, ...]]:
-    """How a policy, or a retrieval by name or file, reads a pool: its retrieval, the robot and cameras."""
+    """The retrieval name, robot and cameras of a policy, or of a retrieval by name or file, for a pool."""
     from recap.assembly import AgentConfig, names_checkpoint, policy_config
     from recap.robot import infer_robot
 

@@ -62,7 +62,7 @@ def init(
     data = read_data(open_source(dataset, format=format_, mapping=mapping, fps=fps))
     made = draft(data, model, tips, out)
     chosen, compared = "" if retrieval is None else f" --retrieval {retrieval}", ""
-    if retrieval is not None:  # before anything is written
+    if retrieval is not None:  # check it before anything is written
         seen = infer_robot(data.episodes[0])
         describer, _ = find_retrieval(
             retrieval, replace(made.robot, cameras=seen.cameras, objects=seen.objects)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from recap.evaluation.offline import Offline
 
 INFO = "offline.json"
-ACTS = {  # method -> what it does
+ACTS = {  # method -> description
     "policy": "the chunk that would be sent",
     "replay": "what was retrieved, without the network",
     "no retrieval": "the network, with nothing retrieved",
@@ -39,7 +39,7 @@ FEATURES_NOTE = "\nThe mean error of each feature of an action, in its unit:\n"
 CONFIDENCE_NOTE = """
 By confidence of the match: errors should fall as it rises, and the share be about that in the pool:
 """
-OFF = 0.2  # by which a share of looks may differ from that in the pool
+OFF = 0.2  # largest difference of a share from that in the pool
 RANKS_NOTE = "\nWhat each term of the retrieval finds alone, lower is better:\n"
 
 
@@ -52,7 +52,7 @@ def evaluate_offline(
     as_json: bool,
     out: Path,
 ) -> int:
-    """Each policy on the same demonstrations; data are target and pool, films are of the first policy."""
+    """Evaluate each policy on the same demonstrations; `data` is (target, pool); videos of the first one."""
     import json
     from dataclasses import asdict
 
@@ -158,7 +158,7 @@ def _tables(result: Offline) -> RenderableType:
 
 
 def _meaning(difference: Sequence[float]) -> str:
-    """Of policy less replay, in words."""
+    """A difference, policy minus replay, in words."""
     _, low, high = difference
     if low <= 0 <= high:
         return "which may be chance: the network adds nothing that this shows"

@@ -1,4 +1,4 @@
-"""Errors of the user's as one line: what, why, what to do."""
+"""Prints user errors as one line: what, why, what to do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from recap.errors import RecapError, of_the_system
+from recap.errors import RecapError, explain_os_error
 from recap.extras import extra_of
 
 STOPPED = "stopped; the same command begins again or resumes"
 
 
 def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = False) -> int:
-    """Run it; its exit code, 2 where the user can help it and 130 where the user stopped it.
+    """Call `run` and return an exit code: its own, 2 after a user error, 130 after Ctrl-C.
 
     Args:
-        who: speaks.
-        debug: such errors are raised nevertheless.
+        who: the program's name before the message.
+        debug: raise user errors instead.
     """
     try:
         code = run()
@@ -38,7 +38,7 @@ def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = 
     except KeyboardInterrupt as stop:
         return _tell(who, str(stop) or STOPPED, 130)
     except (SystemError, ImportError) as error:
-        # Ctrl-C inside compiled code, or while a library is loaded, comes out as another error.
+        # Ctrl-C inside compiled code, or while a library is loading, can become another error.
         if not _was_stopped(error):
             raise
         return _tell(who, STOPPED, 130)
@@ -46,7 +46,7 @@ def in_one_line(run: Callable[[], object], who: str = "recap", *, debug: bool = 
 
 
 def _was_stopped(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is what an error came from."""
+    """True if Ctrl-C is in the chain of causes of an error."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):
@@ -57,7 +57,7 @@ def _was_stopped(error: BaseException | None) -> bool:
 
 
 def run_script(main: Callable[[], object]) -> NoReturn:
-    """A script's end: as the command line, under the script's own name."""
+    """Run a script and exit, with errors as on the command line under the script's name."""
     sys.exit(in_one_line(main, Path(sys.argv[0]).name))
 
 
@@ -68,5 +68,5 @@ def _tell(who: str, message: str, code: int) -> int:
 
 def _of_the_system(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
-    what, remedy = of_the_system(error)
+    what, remedy = explain_os_error(error)
     return f"{what}{where}: {remedy}" if remedy else f"{what}{where}"

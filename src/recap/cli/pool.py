@@ -116,7 +116,7 @@ def add(
     from itertools import islice
 
     from recap.cli.terminal import progress_bar
-    from recap.compatible import joints_of_others
+    from recap.compatible import foreign_joints_warning
     from recap.errors import InputError
     from recap.on_ray import check_cluster
     from recap.pool.importers import local_path, open_source
@@ -125,7 +125,7 @@ def add(
     from recap.pool.importers.resample import fitted
 
     if ray_address is not None:
-        check_cluster(ray_address)  # before anything is read
+        check_cluster(ray_address)  # refuse before anything is read
     column, store, mapping = column_of(check_rule(pair_by)), opened(uri), parse_mapping(maps)
     for dataset in datasets:
         with progress_bar("reading") as progress:
@@ -152,7 +152,7 @@ def add(
             )
         own = store.view().robot
         first = {episode.embodiment for episode in islice(store, 1)}
-        others = "" if own is None else joints_of_others(own, first | {e.embodiment for e in episodes})
+        others = "" if own is None else foreign_joints_warning(own, first | {e.embodiment for e in episodes})
         if others:
             click.echo(f"warning: {others}", err=True)
         episodes = list(paired(episodes, pair_by))
@@ -182,7 +182,7 @@ def add(
 
 
 def transform_of(store: Pool, robot: str | None) -> Callable[[Episode], Episode] | None:
-    """Of joints into the tool space of the pool."""
+    """The function that prepares recorded episodes for the pool: joints to tool space, poses of objects."""
     from recap.errors import InputError
     from recap.features.estimators import prepared
     from recap.robot import difference, load_robot
@@ -321,7 +321,7 @@ def _age(text: str) -> timedelta:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """1-3, 5."""
+    """Format numbers as 1-3, 5."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -377,7 +377,7 @@ def verify(uri: str, repair: bool, policy: str | None) -> int:
 
 
 def _name_unusable(store: Pool, policy: str) -> None:
-    """Demonstrations that lack what a policy, or a retrieval by name, reads."""
+    """List demonstrations that a policy, or a retrieval by name, cannot use."""
     from recap.cli.terminal import plain
     from recap.retrieval.presets import find_retrieval
     from recap.retrieval.retriever import Retriever

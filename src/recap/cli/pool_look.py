@@ -1,4 +1,4 @@
-"""The commands of `recap pool` that only look: ls, show, diff, stats."""
+"""The read-only commands of `recap pool`: ls, show, diff, stats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def opened(uri: str) -> Pool:
-    """A pool that exists; what reads it is imported only now."""
+    """Open an existing pool; the store is imported only here."""
     from recap.pool.store import Pool
 
     return Pool.open(uri)
@@ -59,7 +59,7 @@ def list_(uri: str, version: str | None, history: bool, limit: int) -> None:
 
 
 def print_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], limit: int) -> None:
-    """A table of words; a limit of 0 shows all rows."""
+    """Print a table of text; a limit of 0 shows all rows."""
     from rich.table import Table
     from rich.text import Text
 

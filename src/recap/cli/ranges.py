@@ -1,4 +1,4 @@
-"""Numbers and seeds as they are written on the command line."""
+"""Parses lists and ranges of numbers and seeds on the command line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 from recap.errors import InputError
 
-MAX_VALUES = 1_000_000  # more is a slip of the hand, and would fill the memory
+MAX_VALUES = 1_000_000  # more is a typing error, and would fill the memory
 
 
 def parse_numbers(text: str) -> tuple[float, ...]:
-    """`-30`, `-60,0,45` or `-60:60:15`, whose end is included."""
+    """Parse `-30`, `-60,0,45` or `-60:60:15`; the end of a range is included."""
     found: list[float] = []
     for item in _items(text, "number"):
         try:
@@ -33,7 +33,7 @@ def parse_numbers(text: str) -> tuple[float, ...]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`42`, `42,43,50` or `42:92`, whose end is not included."""
+    """Parse `42`, `42,43,50` or `42:92`; the end of a range is excluded."""
     seeds: list[int] = []
     for item in _items(text, "seed"):
         try:

@@ -33,7 +33,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
       recap retrieve pusht-9x100 --at pusht/tee/-60/100000/disc:40 --explain --out why.png
     """
     from recap.cli.terminal import show
-    from recap.compatible import joints_of_others
+    from recap.compatible import foreign_joints_warning
     from recap.errors import InputError
     from recap.evaluation.summary import number_table
     from recap.pictures import write_png
@@ -65,7 +65,7 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     explanation = explaining.explain(Retriever(source, describer, config, robot), view, ref, matches)
     found, terms = explanation.retrieval, explanation.terms
     nearest = min((m.distance for m in found.matches if m.distance > 0), default=1.0)
-    places = 2 + max(0, -math.floor(math.log10(nearest)))  # three digits of the best
+    places = 2 + max(0, -math.floor(math.log10(nearest)))  # three significant digits of the nearest
     rows = []
     for m in found.matches:
         numbers = (m.distance, *(m.costs[term] for term in terms))
@@ -76,11 +76,11 @@ def retrieve(pool: str, at: str, retrieval: str | None, matches: int, explain: b
     sure = "unknown, the pool is too small" if unknown else f"{found.confidence:.3f}"
     click.echo(f"Confidence {sure}, pool version {found.pool_version}; {timings}")
     arms = {view.episode(m.ref.episode_id).embodiment for m in found.matches} | {first.embodiment}
-    others = joints_of_others(robot, arms)
+    others = foreign_joints_warning(robot, arms)
     if others:
         click.echo(others)
     if explain:
-        click.echo(explanation.why_the_next_lost())
+        click.echo(explanation.compare_with_next())
         picture = explaining.picture(view, explanation)
         if picture is None:
             click.echo("No picture: these episodes have no images.")

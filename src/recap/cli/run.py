@@ -13,7 +13,7 @@ from recap_client.options import RUN_OPTIONS
 
 
 def _run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that `recap-client run` has too."""
+    """The options that `recap run` shares with `recap-client run`."""
     for option in reversed(RUN_OPTIONS):
         shape: dict[str, Any] = {"type": option.kind, "default": option.default, "metavar": option.metavar}
         if option.kind is bool:

@@ -74,7 +74,7 @@ def serve(
     """
     from recap.cli.terminal import say
 
-    say(f"Loading {policy} …")  # before what takes seconds to import
+    say(f"Loading {policy} …")  # the imports take seconds
     from recap.serving.app import build_app, run
     from recap.serving.service import ServeSpec, Service
     from recap.serving.spec import Limits
@@ -100,7 +100,7 @@ def serve(
         kind = "grows live" if service.is_writable else "does not grow: recap pool create makes one that does"
         click.echo(f"Serving: {policy}, fingerprint {service.fingerprint}")
         click.echo(f"Pool: version {view.version}, {len(view.episode_ids)} demonstrations ({kind})")
-        who = service.sent
+        who = service.wire_robot
         click.echo(f"Robot: {who.name}, {who.act.size}-D actions, {who.control_hz:g} Hz")
         unusable = service.agent.retriever.index().unusable
         if unusable:

@@ -1,4 +1,4 @@
-"""Options that several commands share, made from the configuration's own fields."""
+"""Options that several commands share, made from the fields of the configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recap_client.options import as_scalar, named_numbers, take_dotted
 if TYPE_CHECKING:
     from recap.types import Scalar
 
-# Field of `AgentConfig` -> what its option does. A field without a line here has no option.
+# Field of `AgentConfig` -> help of its option. A field that is not listed has no option.
 HELP = {
     "settings_of": "Replay with this policy's settings, as its control.",
     "retrieval": "How to retrieve, by name or file.  [default: the policy's, or the env's]",
@@ -41,12 +41,12 @@ HELP = {
     "mask": "Mask the policy's attention: retrieved@3, sham@all.",
     "noise_seed": "Seed of the noise; starts stay the same.",
 }
-DOTTED = "recap.dotted"  # in what a click context keeps
+DOTTED = "recap.dotted"  # key in the metadata of a click context
 SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}
 
 
 def agent_options(*left_out: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the command gets `agent`, a function of the policy's name that returns an AgentConfig."""
+    """A decorator that passes `agent` to a command: a function from a policy's name to an AgentConfig."""
     chosen = {name: text for name, text in HELP.items() if name not in left_out}
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +61,7 @@ def agent_options(*left_out: str) -> Callable[[Callable[..., Any]], Callable[...
 def config_options(
     config: type[Any], helps: Mapping[str, str], metavars: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: an option for each field with a help text; the command gets `settings`, those given."""
+    """A decorator that adds an option for each field in `helps`; the command gets `settings`, those given."""
     defaults = {field.name: field.default for field in fields(config)}
     hints = get_type_hints(config)
 
@@ -88,7 +88,7 @@ def _flag(name: str) -> str:
 
 
 def _kind(hint: Any) -> Any:
-    """What an option is of, besides None."""
+    """The type of an option, without None."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return next(option for option in options if option is not NoneType)
 
@@ -108,7 +108,7 @@ def _shape(hint: Any, default: Any) -> dict[str, Any]:
 
 
 def _value(hint: Any, given: Any, flag: str) -> Any:
-    """A text as what its field holds: `FEATURE=N`, or numbers with commas between."""
+    """Convert an option to the type of its field: `FEATURE=N`, or numbers separated by commas."""
     origin = get_origin(_kind(hint))
     if origin is Mapping:
         return named_numbers(given, f"--{flag}")
@@ -121,7 +121,7 @@ def _value(hint: Any, given: Any, flag: str) -> Any:
 
 
 class DottedCommand(click.Command):
-    """A command that takes `--PREFIX.NAME VALUE` for whatever options a world or a robot has."""
+    """A command that accepts `--PREFIX.NAME VALUE` for options of a world or a robot."""
 
     def __init__(self, *args: Any, prefix: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -138,10 +138,10 @@ class DottedCommand(click.Command):
 
 
 def dotted() -> dict[str, Scalar]:
-    """The options that were given as `--PREFIX.NAME VALUE`."""
+    """The options given as `--PREFIX.NAME VALUE`, converted to numbers and booleans where possible."""
     return {name: as_scalar(text) for name, text in dotted_text().items()}
 
 
 def dotted_text() -> dict[str, str]:
-    """The same as they were typed."""
+    """The same options as text."""
     return dict(click.get_current_context().meta.get(DOTTED, {}))

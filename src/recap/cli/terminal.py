@@ -1,4 +1,4 @@
-"""What the commands show on a terminal."""
+"""Terminal output of the commands."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-LINE_EVERY_S = 5.0  # without a terminal, at first
-N_LINES = 20  # of what takes long: a line whenever it has gone on for another twentieth
-WIDTH = 160  # columns without a terminal: a table is read whole in a file
+LINE_EVERY_S = 5.0  # minimum interval of progress lines without a terminal
+N_LINES = 20  # later the interval is this fraction of the elapsed time: 1/20
+WIDTH = 160  # columns without a terminal, so that tables in files are complete
 
 
 class Progress(Protocol):
-    """Told how far something is."""
+    """A callback for progress."""
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """So many of all; the note is shown beside."""
+        """Report that `done` of `total` are done; the note is shown next to it."""
 
 
 def plain(text: object) -> str:
-    """Words of others without what would drive a terminal: control characters become \\x1b and the like."""
+    """Escape control characters of untrusted text, such as \\x1b, so that it cannot control the terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
 def say(text: str) -> None:
-    """A line on stderr at once: what a long command is doing."""
+    """Print a status line to stderr at once."""
     print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
-    """A bar with an estimate on a terminal's stderr; a line every few seconds where stderr is none."""
+    """A progress bar with an estimate on stderr; without a terminal, a line every few seconds."""
     if not sys.stderr.isatty():
         yield _lines(what)
         return
@@ -72,14 +72,14 @@ def _lines(what: str) -> Progress:
 
 
 def _span(seconds: float) -> str:
-    """Such as 75 s, 12 min or 3.5 h."""
+    """Format a duration, such as 75 s, 12 min or 3.5 h."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def show(what: object) -> None:
-    """Print something rich can render, also when piped."""
+    """Print a rich renderable, also into a pipe."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH

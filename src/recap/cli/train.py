@@ -100,7 +100,7 @@ def train(
         for suite in suites().values():
             click.echo(f"{suite.name}: {', '.join(suite.training_presets())}")
         return 0
-    is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun starts this command once a process
+    is_main = int(os.environ.get("RANK", "0")) == 0  # torchrun runs this command in each process
     one_of("device", device, DEVICES)
     one_of("log", log, ("tensorboard", "wandb"))
     asked = {"target": target, "pool": pool, "pairs.by": pair_by, "seed": seed, "n_iterations": iterations}
@@ -138,7 +138,7 @@ def train(
                 config,
                 out,
                 progress=progress,
-                tell=say,
+                notify=say,
                 rollout=roll_out,
                 rollout_every=rollouts or 0,
                 device=None if device == "auto" else device,
@@ -147,7 +147,7 @@ def train(
     except KeyboardInterrupt as stop:
         if is_main:
             click.echo(f"recap: {str(stop) or STOPPED}", err=True)
-        return 128 + int(getattr(stop, "number", 2))  # as a shell counts signals
+        return 128 + int(getattr(stop, "number", 2))  # 128 + signal number, as in a shell
     if is_main:
         early = "" if outcome.iterations == config.n_iterations else ", stopped early: it no longer improved"
         click.echo(f"Iterations: {outcome.iterations} of {config.n_iterations}{early}")
@@ -156,13 +156,15 @@ def train(
         if outcome.left_out:
             click.echo(f"Left out as mis-aligned: {', '.join(outcome.left_out)}")
         click.echo(f"Best held-out action loss: {outcome.best_loss:.4f}")
+        for line in _beside_replay(outcome.best, config):
+            click.echo(line)
         click.echo(f"Next: {_next_command(config, outcome.best)}")
     return 0
 
 
 @contextmanager
 def _bars(shown: bool) -> Iterator[Callable[[str, int, int, str], None] | None]:
-    """One progress bar after the other, each with its own estimate; without a terminal each is announced."""
+    """Progress bars one after the other, each with its own estimate; without a terminal, lines of text."""
     from recap.cli.terminal import progress_bar, say
 
     with ExitStack() as stack:
@@ -183,7 +185,7 @@ def _bars(shown: bool) -> Iterator[Callable[[str, int, int, str], None] | None]:
 def _config(
     recipe: str | None, size: str | None, config_file: Path | None, retrieval: str | None, changes: list[str]
 ) -> TrainConfig:
-    """The configuration that is asked for, checked as a whole."""
+    """The training configuration from the command's arguments and options."""
     from recap import config as configs
     from recap.errors import InputError
     from recap.robot import load_robot
@@ -231,7 +233,7 @@ def _owner(config: TrainConfig) -> Suite | None:
 
 
 def _options(config: TrainConfig, suite: Suite) -> dict[str, Scalar]:
-    """The world of the target's demonstrations."""
+    """The suite's options of the world in which the target's demonstrations were recorded."""
     from recap.pool.opening import open_demonstrations
 
     target = open_demonstrations(config.target.split(",")[0])
@@ -241,7 +243,7 @@ def _options(config: TrainConfig, suite: Suite) -> dict[str, Scalar]:
 
 
 def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPolicy], dict[str, float]]:
-    """Rolls out the policy in memory; training itself knows no environment."""
+    """A function that rolls out the policy in memory, since training itself does not use environments."""
     from recap.assembly import AgentConfig, assemble_agent
     from recap.errors import InputError
     from recap.evaluation.rollouts import run_trials
@@ -278,8 +280,24 @@ def _rollout(config: TrainConfig, env: str | None) -> Callable[[int, TrainedPoli
     return roll_out
 
 
+def _beside_replay(best: Path, config: TrainConfig) -> list[str]:
+    """Lines that compare the policy's error on held-out demonstrations with replay's."""
+    from recap.policies.checkpoint import held_out_errors, read_training
+
+    errors = held_out_errors(best)
+    if errors is None:
+        return []
+    ours, replay = errors
+    lines = [f"Error on held-out {config.held_out_by}s (RMS): policy {ours:.3g}, replay {replay:.3g}"]
+    if ours >= replay:
+        lines.append("The network is no closer than replay: train longer, or serve it with --no-residual.")
+    elif config.held_out_by == "scene" and read_training(best)[0]["tasks"] > 1:
+        lines.append("To validate on tasks that it does not learn: --set held_out_by=task --set held_out=0.3")
+    return lines
+
+
 def _next_command(config: TrainConfig, best: Path) -> str:
-    """How to see what the policy is worth."""
+    """The suggested next command, which evaluates the policy."""
     suite = _owner(config)
     pool = f" --pool {config.pool}"
     if suite is None:
@@ -293,7 +311,7 @@ def _next_command(config: TrainConfig, best: Path) -> str:
 
 
 def _show_plan(config: TrainConfig) -> None:
-    """The plan in words and units."""
+    """Print the planned run as a table."""
     from rich.table import Table
 
     from recap.cli.terminal import show
@@ -326,7 +344,7 @@ def _show_plan(config: TrainConfig) -> None:
 
 
 def _short(number: float) -> str:
-    """Such as 12.300 M."""
+    """Format a number, such as 12.300 M."""
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if number >= size:
             return f"{number / size:.3f} {letter}"

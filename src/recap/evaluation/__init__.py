@@ -1,1 +1,1 @@
-"""Rollouts one can trust: who acts, what is counted, and how sure one may be of it."""
+"""Evaluation: agents, rollouts, and results with confidence intervals."""

@@ -1,4 +1,4 @@
-"""Who acts in an evaluation: one batched interface, and how an agent is found by name."""
+"""Agents of an evaluation: one batched interface, and how an agent is found by name."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ AGENTS = (EXPERT, REPLAY, HOLD)
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One episode to run: a task, and a start."""
+    """One episode to run: a task and a seed."""
 
-    task: str  # its key as results write it
+    task: str  # its key in results
     seed: int
 
 
 class Agent(Protocol):
-    """Acts in many episodes at once, so that a policy can serve them in one call."""
+    """Acts in many episodes at once, so that a policy can process them in one batch."""
 
-    image_size: int | None  # the camera size it wants; None: no images are drawn
+    image_size: int | None  # the camera size it needs; None: no images are rendered
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """A new episode begins in that slot."""
+        """Start a new episode in the slot."""
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """One action a slot: (n, a)."""
+        """One action per slot: (n, a)."""
 
 
 class EpisodeAgent(Protocol):
     """Acts in one episode at a time; an `image_size` attribute asks for camera images."""
 
     def reset(self, seed: int) -> None:
-        """A new episode begins."""
+        """Start a new episode."""
 
     def act(self, observation: Observation) -> F64:
         """The action: (a,)."""
@@ -59,7 +59,7 @@ Factory: TypeAlias = Callable[["EvalSpec"], Agent | EpisodeAgent]
 
 
 class PerEpisode:
-    """Serves a batch with one single-episode agent a slot."""
+    """A batched agent that consists of one single-episode agent per slot."""
 
     def __init__(self, make: Callable[[], EpisodeAgent]) -> None:
         self._make = make
@@ -67,22 +67,22 @@ class PerEpisode:
         self.image_size: int | None = getattr(self._agents[0], "image_size", None)
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """Begin an episode, with a new agent if the slot never had one."""
+        """Start an episode; a new slot gets a new agent."""
         if slot not in self._agents:
             self._agents[slot] = self._make()
         self._agents[slot].reset(trial.seed)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Ask the agents in turn."""
+        """Call the agents one by one."""
         pairs = zip(slots, observations, strict=True)
         return np.array([self._agents[slot].act(seen) for slot, seen in pairs], np.float64)
 
 
 class HoldAgent:
-    """Keeps the robot where it is: what success costs nothing.
+    """Keeps the robot where it is, as a baseline.
 
     Args:
-        robot: what its numbers mean; without it actions are taken for positions, as proprioception has them.
+        robot: the meaning of its numbers; without it the action is the proprioception.
     """
 
     image_size: int | None = None
@@ -92,16 +92,16 @@ class HoldAgent:
         self.robot = robot
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """Nothing to remember."""
+        """Does nothing: there is no state."""
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Where each is already."""
+        """The action that keeps each robot where it is."""
         here = [o.proprio if self.robot is None else self.robot.hold(o.proprio) for o in observations]
         return np.array(here, np.float64)
 
 
 class PixelPoses:
-    """Finds objects and goal in the camera image: the agent inside is given no true pose."""
+    """Estimates objects and goal from the camera image; the inner agent gets no true poses."""
 
     def __init__(self, agent: Agent, make: Callable[[], PoseEstimator], image_size: int = 128) -> None:
         self.agent, self._make = agent, make
@@ -109,19 +109,19 @@ class PixelPoses:
         self._estimators: dict[int, PoseEstimator] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """Forget what was seen in that slot."""
+        """Start an episode with a new estimator."""
         self._estimators[slot] = self._make()
-        self.agent.reset(slot, replace(trial, task=""))  # the seed is for its noise only
+        self.agent.reset(slot, replace(trial, task=""))  # the seed is only for the agent's noise
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Estimate, then let the agent act on what is seen."""
+        """Estimate poses and let the agent act on them."""
         bare = [replace(seen, objects={}, goal=None) for seen in observations]
         pairs = zip(slots, bare, strict=True)
         return self.agent.act(slots, [self._estimators[slot].estimate(seen) for slot, seen in pairs])
 
 
 class PoseNoise:
-    """Adds noise to the pose of every object, anew at each look, from the trial's seed."""
+    """Adds noise to every object pose at every observation; the trial's seed determines it."""
 
     def __init__(self, agent: Agent, deviation: float, deviation_deg: float) -> None:
         self.agent = agent
@@ -130,7 +130,7 @@ class PoseNoise:
         self._dice: dict[int, np.random.Generator] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """New noise for a new episode."""
+        """Start an episode with new noise."""
         self._dice[slot] = np.random.default_rng([trial.seed, 1])
         self.agent.reset(slot, trial)
 
@@ -143,7 +143,7 @@ class PoseNoise:
         return self.agent.act(slots, noisy)
 
     def _noisy(self, slot: int, pose: F64) -> F64:
-        """A pose in the plane (3,), or in space (7,)."""
+        """A pose in the plane (3,) or in space (7,), with noise."""
         noise = self._dice[slot].normal(size=len(pose) - len(pose) % 3)
         if len(pose) == 3:
             return pose + noise * [self._place, self._place, self._turn]
@@ -153,14 +153,14 @@ class PoseNoise:
 
 
 def inner_agent(agent: Agent) -> Agent:
-    """The one that decides, inside whatever changes its observations."""
+    """The agent inside all wrappers that change its observations."""
     while isinstance(agent, (PixelPoses, PoseNoise)):
         agent = agent.agent
     return agent
 
 
 def find_factory(name: str) -> Factory:
-    """The function that makes the agent of that name, or an InputError that helps; makes nothing yet."""
+    """The function that makes the agent of that name; an unknown name is an error."""
     if name == HOLD:
         return lambda spec: HoldAgent(_robot_of(spec))
     if name == EXPERT:
@@ -178,8 +178,8 @@ def find_factory(name: str) -> Factory:
 def make_agent(spec: EvalSpec) -> Agent:
     """Make the spec's agent: `expert`, `replay`, `hold`, a policy, or `package.module:factory`.
 
-    A factory is called with the spec and returns an `Agent`, or an `EpisodeAgent` (whose `act` takes one
-    observation), of which one is then made for each slot.
+    A factory is called with the spec. It returns an `Agent`, or an `EpisodeAgent` (its `act` takes one
+    observation); then one is made for each slot.
     """
     name = spec.agent.policy
     factory = find_factory(name)
@@ -203,18 +203,18 @@ def make_agent(spec: EvalSpec) -> Agent:
 
 
 def _n_required(function: Callable[..., Any]) -> int:
-    """How many arguments must be given by position."""
+    """Number of required positional arguments."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
 def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
-    """The agent itself, or one of its kind a slot."""
+    """The agent itself, or a batch of such agents if it acts in one episode."""
     if not (callable(getattr(agent, "reset", None)) and callable(getattr(agent, "act", None))):
         raise InputError(f"agent '{name}' is a {type(agent).__name__} without reset and act: return an agent")
     if _n_required(agent.act) == 1:
-        unused = [agent]  # it was made to see its kind; the first slot takes it
+        unused = [agent]  # made to determine its kind; used for the first slot
         return PerEpisode(lambda: unused.pop() if unused else make())
     if not hasattr(agent, "image_size"):
         raise InputError(f"agent '{name}' has no image_size: set it to None if it needs no images")
@@ -222,14 +222,14 @@ def _batched(name: str, agent: Any, make: Callable[[], Any]) -> Agent:
 
 
 def _robot_of(spec: EvalSpec) -> RobotSpec | None:
-    """Who acts in the spec's env; a foreign environment does not say."""
+    """The robot of the spec's env; None if a foreign environment does not describe it."""
     with suppress(InputError):
         return spec.suite.robot(spec.options)
     return None
 
 
 def _retrieving(spec: EvalSpec) -> Agent:
-    """Replay, or a policy, over the spec's pool."""
+    """Replay or a policy, with the spec's pool."""
     from recap.compatible import refuse_other_robot
     from recap.pool.opening import open_pool
     from recap.robot import difference
@@ -246,7 +246,7 @@ def _retrieving(spec: EvalSpec) -> Agent:
         raise InputError(f"policy '{name}' does not act in env '{spec.env}': {why}")
     who, view = robot if own is None else own.robot, pool.view()
     if who is not None and view.episode_ids:
-        refuse_other_robot(who, view)  # or nothing of it could be retrieved, and that looks like a failure
+        refuse_other_robot(who, view)  # otherwise nothing could be retrieved, as if the policy had failed
     policy = load_policy(spec.agent)
     return assemble_agent(
         spec.agent, pool, policy, robot=robot, context=suite.context(spec.options), suite=suite

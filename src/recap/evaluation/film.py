@@ -1,4 +1,4 @@
-"""Films of episodes, run again: the world, the future that the policy saw coming, and what it retrieved."""
+"""Films of episodes, which are run again: the world, the predicted future, and the retrieved frames."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from recap.types import U8, Episode, EpisodeResult
 if TYPE_CHECKING:
     from recap.policies.policy import TrainedPolicy
 
-TILE = 240  # px, of one picture in the film; twice that where it is the only one
-CAPTION = 24  # px, of a line of text
-N_MOMENTS = 6  # of an episode in the still
-CRF = 26  # of the film: the last at which no loss is seen in drawn scenes, at two thirds of the size
-N_HOLD = 15  # frames that the last picture stays
+TILE = 240  # px of one picture in the film; twice that if it is the only one
+CAPTION = 24  # px, height of a line of text
+N_MOMENTS = 6  # frames of an episode in the strip
+CRF = 26  # of the film: the highest without visible loss in drawn scenes
+N_HOLD = 15  # frames for which the last picture stays
 N_TOGETHER = 16  # predicted pictures decoded at once
 INK, GOOD, PAPER = (60, 60, 60), (20, 120, 60), 255
 INKS = ((31, 99, 214), (194, 80, 10))  # of curves
-FADED = 0.35  # what is left of the scene around a predicted picture, so that one sees where it ends
-NOTHING = 235  # grey, where there is nothing to show
+FADED = 0.35  # contrast of the scene around a predicted picture, which shows where the picture ends
+NOTHING = 235  # grey, if there is nothing to show
 SAME_METRIC = 0.01
 Choice = Callable[[EpisodeResult], bool]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """An episode as it went."""
+    """A recorded episode."""
 
-    draw: Callable[[int], list[U8]]  # (t) pictures of the world, of so many px
-    plans: tuple[Plan | None, ...]  # (t) the one that was followed from each state on
+    draw: Callable[[int], list[U8]]  # size in px -> a picture of the world for each step
+    plans: tuple[Plan | None, ...]  # for each step, the plan that was followed from there
     fps: float
 
 
 class Recorder:
-    """Watches a batch in which every trial has a slot of its own, in order.
+    """Records a batch in which every trial has its own slot, in order.
 
     A world that keeps states (`state()`) and draws them later (`draw_states(states, size)`) is drawn at the
-    size of the film; of any other the pictures that it renders are kept.
+    film's size. For other worlds the rendered pictures are kept.
     """
 
     def __init__(self, agent: RetrievalAgent | None, report: Callable[[int], None] | None = None) -> None:
@@ -62,9 +62,9 @@ class Recorder:
         self._plans: list[list[Plan | None]] = []
 
     def __call__(self, world: Any) -> None:
-        """Note where everything is now."""
+        """Record the current state."""
         slot = next((i for i, known in enumerate(self._worlds) if known is world), len(self._worlds))
-        if slot == len(self._worlds):  # at the start they come in the order of their slots
+        if slot == len(self._worlds):  # at the start, worlds come in the order of their slots
             self._worlds.append(world)
             self._seen.append([])
             self._plans.append([])
@@ -74,10 +74,10 @@ class Recorder:
             self._report(1)
 
     def traces(self) -> list[Trace]:
-        """What was seen, by slot."""
+        """The recorded episodes, by slot."""
         found = []
         for world, seen, plans in zip(self._worlds, self._seen, self._plans, strict=True):
-            # A plan is seen first after its first step, and was made at the state before.
+            # A plan is seen only after its first step, but was made at the state before.
             after = (*plans[1:], plans[-1])
             drawn = (
                 partial(world.draw_states, seen) if hasattr(world, "draw_states") else partial(_fitted, seen)
@@ -86,15 +86,15 @@ class Recorder:
         return found
 
 
-Reel: TypeAlias = dict[str, list[U8]]  # caption of a pane -> its pictures, one a step
+Reel: TypeAlias = dict[str, list[U8]]  # caption of a pane -> its pictures, one per step
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An episode's pictures, and what is written over them."""
+    """An episode's pictures and captions."""
 
     label: str
-    ending: str  # how it came out, shown with the last picture
+    ending: str  # its outcome, shown with the last picture
     solved: bool
     reel: Reel
 
@@ -103,7 +103,7 @@ class Shown:
 
 
 def make_reel(trace: Trace, agent: RetrievalAgent | None) -> Reel:
-    """Draw an episode; a pane is left out where the agent predicts no pictures, or does not retrieve."""
+    """Draw an episode; without predicted images or without retrieval that pane is left out."""
     policy = None if agent is None else agent.policy
     predicts = policy is not None and policy.config.sees and policy.config.future_image
     retrieves = agent is not None and (policy is None or policy.config.retrieval)
@@ -126,11 +126,11 @@ def recorded_reel(
     errors: Mapping[str, Sequence[float]],
     agent: RetrievalAgent,
 ) -> Reel:
-    """A demonstration, what the agent saw coming and retrieved at each look, and its errors so far.
+    """A demonstration with the agent's predictions, retrieved frames and errors so far.
 
     Args:
         looks: frame -> the plan that was made there.
-        errors: name -> one value a look.
+        errors: name -> one value per plan.
     """
     starts = list(looks)
     n_looks = [sum(start <= t for start in starts) for t in range(len(images))]
@@ -141,7 +141,7 @@ def recorded_reel(
 
 
 def _curves(errors: Mapping[str, Sequence[float]], n: int, size: int) -> U8:
-    """A picture of the first n values of each, as lines from left to right."""
+    """A plot of the first n values of each series, from left to right."""
     import cv2
 
     picture = np.full((size, size, 3), PAPER, np.uint8)
@@ -158,7 +158,7 @@ def _curves(errors: Mapping[str, Sequence[float]], n: int, size: int) -> U8:
 
 
 def compose(episodes: Sequence[Shown]) -> Iterator[U8]:
-    """Episodes above each other, played together, with captions; the last picture of each stays."""
+    """The frames of a film with episodes above each other; the last picture of each stays."""
     panes = episodes[0].reel.items()
     head = np.concatenate([_caption(name, pane[0].shape[1]) for name, pane in panes], axis=1)
     width = head.shape[1]
@@ -176,7 +176,7 @@ def compose(episodes: Sequence[Shown]) -> Iterator[U8]:
 
 
 def still(episodes: Sequence[Shown]) -> U8:
-    """Moments of each episode, and of the last one's other panes."""
+    """One picture with frames of each episode, and of the last one's other panes."""
     last = episodes[-1]
     rows = [(shown.label, next(iter(shown.reel.values()))) for shown in episodes]
     whose = f"{last.label}, " if len(episodes) > 1 else ""
@@ -185,14 +185,14 @@ def still(episodes: Sequence[Shown]) -> U8:
     parts = []
     for words, pane in rows:
         strip = halved(filmstrip(pane, N_MOMENTS))
-        missing = ((0, 0), (0, width - strip.shape[1]), (0, 0))  # an episode may have fewer moments
+        missing = ((0, 0), (0, width - strip.shape[1]), (0, 0))  # an episode may have fewer frames
         parts += [_caption(words, width), np.pad(strip, missing, constant_values=PAPER)]
     return np.concatenate(parts)
 
 
 def write_film(stem: Path, shown: Shown, fps: float) -> tuple[Path, Path]:
-    """`STEM.mp4` and, of some of its moments, `STEM.png`."""
-    from recap.video import write_video  # who films nothing needs no PyAV
+    """Write `STEM.mp4`, and some of its frames as `STEM.png`."""
+    from recap.video import write_video  # imported here, so that only films need PyAV
 
     video, strip = (stem.with_name(f"{stem.name}{suffix}") for suffix in (".mp4", ".png"))
     write_video(video, compose([shown]), fps, crf=CRF)
@@ -201,7 +201,7 @@ def write_film(stem: Path, shown: Shown, fps: float) -> tuple[Path, Path]:
 
 
 def _predicted(trace: Trace, real: Sequence[U8], policy: TrainedPolicy) -> list[U8]:
-    """At each step the future that its plan predicted, laid over the scene as it was when it was made."""
+    """For each step the future that its plan predicted, drawn onto the scene where the plan was made."""
     made = _made(trace)
     latents = [plan.chunk.predicted_latents for plan in made.values()]
     known = [latent[0] for latent in latents if latent is not None]
@@ -213,38 +213,38 @@ def _predicted(trace: Trace, real: Sequence[U8], policy: TrainedPolicy) -> list[
     for t, picture in enumerate(real):
         if t in made:
             faded = (PAPER - FADED * (PAPER - picture.astype(np.float64))).astype(np.uint8)
-            frame, config = made[t].given.frame, policy.config.image
+            frame, config = made[t].conditioning.frame, policy.config.image
             shown = camera_image(pictures.pop(0), frame, config, policy.config.warps, faded)
         found.append(shown)
     return found
 
 
 def _retrieved(trace: Trace, agent: RetrievalAgent) -> list[U8]:
-    """At each step the moment of the pool that is being followed."""
+    """For each step the pool's frame that is followed."""
     pool = agent.retriever.source.view()
     drawn: dict[str, Sequence[U8]] = {}
     made, since = _made(trace), 0
     found: list[U8] = []
     for t, plan in enumerate(trace.plans):
         since = 0 if t in made else since + 1
-        if plan is None or plan.given.is_empty:
+        if plan is None or plan.conditioning.is_empty:
             found.append(_nothing("nothing retrieved"))
             continue
-        ref = plan.given.refs[0]
+        ref = plan.conditioning.refs[0]
         if ref.episode_id not in drawn:
             drawn[ref.episode_id] = _pictures(pool.episode(ref.episode_id))
         frames = drawn[ref.episode_id]
         if not len(frames):
             found.append(_nothing("no picture of it"))
             continue
-        # Who holds still when unsure stays at the end of the chunk that was followed last.
-        at = min(ref.t + min(since, plan.given.valid.shape[1] - 1), len(frames) - 1)
+        # An agent that holds still when it is not confident stays at the end of its last chunk.
+        at = min(ref.t + min(since, plan.conditioning.valid.shape[1] - 1), len(frames) - 1)
         found += [frames[at]] if frames[at].shape[:2] == (TILE, TILE) else _fitted([frames[at]], TILE)
     return found
 
 
 def _pictures(episode: Episode) -> Sequence[U8]:
-    """A demonstration's: drawn anew where its world can, else as its first camera saw it."""
+    """Pictures of a demonstration: drawn by its suite if possible, otherwise of its first camera."""
     for suite in suites().values():
         drawn = suite.draw(episode, TILE)
         if drawn is not None:
@@ -255,12 +255,12 @@ def _pictures(episode: Episode) -> Sequence[U8]:
 def _fitted(pictures: Sequence[U8], size: int) -> list[U8]:
     tiles = [resize_image(picture, (size, size)).copy() for picture in pictures]
     for tile in tiles:
-        tile[:, [0, 1, -2, -1]] = PAPER  # what a camera saw has no rim of its own
+        tile[:, [0, 1, -2, -1]] = PAPER  # a margin between panes
     return tiles
 
 
 def _made(trace: Trace) -> dict[int, Plan]:
-    """At which step each plan was made."""
+    """Step -> the plan that was made there."""
     found: dict[int, Plan] = {}
     for t, plan in enumerate(trace.plans):
         if plan is not None and (t == 0 or plan is not trace.plans[t - 1]):
@@ -276,7 +276,7 @@ def _nothing(why: str) -> U8:
 
 
 def _caption(words: str, width: int, ink: tuple[int, int, int] = INK, paper: int = PAPER) -> U8:
-    """A line of text: (CAPTION, width, 3); the font has ASCII only."""
+    """A line of text: (CAPTION, width, 3); the font has only ASCII."""
     import cv2
 
     line = np.full((CAPTION, width, 3), paper, np.uint8)
@@ -286,24 +286,24 @@ def _caption(words: str, width: int, ink: tuple[int, int, int] = INK, paper: int
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was written of one episode, and how the episode ended this time."""
+    """The files of one episode, and its result when it was run again."""
 
-    video: Path | None  # None when the agent could not even begin
+    video: Path | None  # None if the agent failed at the start
     strip: Path | None
-    recorded: EpisodeResult  # by the evaluation
-    replayed: EpisodeResult  # in front of the camera
+    recorded: EpisodeResult  # in the evaluation
+    replayed: EpisodeResult  # in the film
 
     @property
     def differs(self) -> bool:
-        """Whether it went otherwise: the agent is not deterministic, or has changed since."""
+        """True if the result changed: the agent is not deterministic, or it has changed."""
         a, b = self.recorded, self.replayed
-        # A network rounds otherwise on its own than in a batch.
+        # A network's rounding depends on the batch size.
         near = all(abs(a.metrics[k] - b.metrics.get(k, a.metrics[k])) <= SAME_METRIC for k in a.metrics)
         return (a.outcome, a.steps) != (b.outcome, b.steps) or not near
 
 
 def parse_choice(text: str, spec: EvalSpec) -> Choice:
-    """Which episodes: `3` (the first), `all`, `failures`, by task and seed (`+45:48`), or several."""
+    """Episodes to record: `3` (the first), `all`, `failures`, by task and seed (`+45:48`), or several."""
     ordered: list[Key] = [(task, seed) for task in spec.task_keys for seed in sorted(spec.seeds)]
     chosen: set[Key] = set()
     items = text.split(",")
@@ -334,7 +334,7 @@ def _parse_key(item: str, spec: EvalSpec) -> Key:
 def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Iterator[Recording]:
     """Run the episodes again, one by one, and write `<task>_<seed>_<outcome>` .mp4 and .png for each.
 
-    Beside the world stand, where the agent has them, the future that it predicts and what it retrieved.
+    The film also shows the agent's predicted future and the retrieved frames, if there are any.
     """
     if not results:
         return
@@ -356,7 +356,7 @@ def record(spec: EvalSpec, results: Sequence[EpisodeResult], out: Path) -> Itera
 
 
 def _shown(spec: EvalSpec, result: EpisodeResult, reel: Reel) -> Shown:
-    """With words that the film's font has."""
+    """Captions for an episode, in the characters of the film's font."""
     suite = spec.suite
     task = suite.title(result.task).encode("ascii", "ignore").decode()
     best = result.metrics.get(suite.metric, 0.0)

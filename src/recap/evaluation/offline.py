@@ -1,4 +1,4 @@
-"""How near a policy's chunks are to what was done in recorded demonstrations: no simulator is needed."""
+"""How close a policy's chunks are to the recorded actions of demonstrations, without a simulator."""
 
 from __future__ import annotations
 
@@ -31,55 +31,55 @@ from recap.running_episode import Plan
 from recap.types import F64, Episode, Observation, Requires, Retrieval
 
 METHODS = POLICY, REPLAYED, ALONE, HOLD, MEAN = "policy", "replay", "no retrieval", "hold", "mean action"
-N_TOGETHER = 8  # demonstrations that one call of the policy serves
-MIN_TRUSTED = 5  # demonstrations for an interval to trust
-EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)  # of confidence
+N_TOGETHER = 8  # demonstrations per batch of the policy
+MIN_TRUSTED = 5  # demonstrations; with fewer, an interval is not reliable
+EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the confidence bins
 
 
 @dataclass(frozen=True)
-class Look:
-    """One moment of a demonstration, and what each method would have done from there."""
+class OfflineQuery:
+    """One queried frame of a demonstration, and each method's chunk from there."""
 
     number: int  # of the demonstration, among those evaluated
     t: int
     retrieval: Retrieval | None
-    plan: Plan | None  # None where nothing was retrieved and there is no policy, or where it is not kept
+    plan: Plan | None  # None if nothing was retrieved and there is no policy, or if it was dropped
     chunks: Mapping[str, F64]  # method -> (H, a); cut at the end of the demonstration
-    errors: Mapping[str, float]  # method -> RMS of its chunk, each number in its deviations
-    features: Mapping[str, F64]  # method -> (n features,) mean error in the unit of each
+    errors: Mapping[str, float]  # method -> RMS error of its chunk, each number divided by its deviation
+    features: Mapping[str, F64]  # method -> (n features,) mean error in the feature's unit
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A demonstration with all looks at it, for a film or an export."""
+    """A demonstration with all its queries, for a film or an export."""
 
-    number: int  # in the target
+    number: int  # of the demonstration in the target
     episode: Episode
-    looks: Sequence[Look]
+    looks: Sequence[OfflineQuery]
     agent: RetrievalAgent
 
 
 @dataclass(frozen=True)
 class Offline:
-    """What came out for one policy; estimates are means over demonstrations."""
+    """The results of one policy; estimates are means over demonstrations."""
 
     policy: str
     target: str
     pool: str
     retrieval: str
-    numbers: tuple[int, ...]  # of the target's demonstrations
+    numbers: tuple[int, ...]  # of the evaluated demonstrations in the target
     episodes: tuple[str, ...]  # their ids
     n_moments: int
     chunk_size: int
-    every: int  # frames from one look to the next
+    every: int  # frames from one query to the next
     units: Mapping[str, str]  # feature -> unit of its error
-    errors: Mapping[str, Estimate]  # method -> RMS over a chunk, each number of an action in its deviations
+    errors: Mapping[str, Estimate]  # method -> RMS error of a chunk, each number divided by its deviation
     features: Mapping[str, Mapping[str, Estimate]]  # method -> feature -> error in its unit
-    difference: Estimate | None  # of errors, policy less replay, on the same moments
-    same_task: Estimate | None  # share of moments whose match is of the demonstration's task
-    phase_error: Estimate | None  # of those matches, as a share of a demonstration
+    difference: Estimate | None  # of errors, policy minus replay, on the same frames
+    same_task: Estimate | None  # share of frames with a match of the demonstration's task
+    phase_error: Estimate | None  # difference in phase to those matches, as a share of a demonstration
     confidence: tuple[Mapping[str, Any], ...]  # bins: low, high, n, share of moments, errors by method
-    descriptors: Mapping[str, Any] | None  # of retrieval: see `recap.retrieval.quality.Quality`
+    descriptors: Mapping[str, Any] | None  # of retrieval, see `recap.retrieval.quality.Quality`
     notes: tuple[str, ...]
 
 
@@ -92,18 +92,18 @@ def evaluate_offline(
     n_watched: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Offline, list[Watched]]:
-    """Look at demonstrations as the agent would when it runs, and compare its chunks with what was done.
+    """Query the agent with demonstrations as at run time, and compare its chunks with the recorded actions.
 
-    A look sees the recorded past; the demonstration's own scene is never retrieved.
+    A query sees the recorded past. Demonstrations of the same scene are never retrieved.
 
     Args:
-        episodes: numbers of the target's; none: all; None: see `held_out_episodes`.
-        n_watched: so many of them are returned with all looks.
+        episodes: numbers in the target; empty: all; None: see `held_out_episodes`.
+        n_watched: number of demonstrations to return with all their queries.
     """
     policy = load_policy(config)
     training: Mapping[str, Any] = {}
     sides: Mapping[str, frozenset[str]] = {}
-    if policy is not None or config.settings_of is not None:  # replay at its settings: on the same side
+    if policy is not None or config.settings_of is not None:  # replay at its settings: the same held-out side
         from recap.policies.checkpoint import read_training
 
         training, sides = read_training(config.settings_of or config.policy)
@@ -114,7 +114,7 @@ def evaluate_offline(
     if pair_by != SCENE:
         shown = source.view()
         source = MemoryPool(list(paired(map(shown.episode, shown.episode_ids), pair_by)))
-    acting = replace(config, reaction="ignore")  # however unsure it is
+    acting = replace(config, reaction="ignore")  # at any confidence
     agent = assemble_agent(acting, source, policy, suite=suite_of(config))
     robot, retriever = agent.robot(), agent.retriever
     view = open_demonstrations(target, None, tool_space(robot), pair_by)
@@ -145,14 +145,14 @@ def evaluate_offline(
     }
     rest = sorted(set(range(n)) - set(numbers)) or numbers
     others = np.concatenate([view.episode(view.episode_ids[i]).actions for i in rest]).astype(np.float64)
-    looks: list[Look] = []
+    looks: list[OfflineQuery] = []
     watched: list[Watched] = []
     for first in range(0, len(demos), N_TOGETHER):
         some = demos[first : first + N_TOGETHER]
-        found = list(_looks(agent, some, first, others.mean(axis=0), others.std(axis=0), alone))
+        found = list(_query_all(agent, some, first, others.mean(axis=0), others.std(axis=0), alone))
         for i, demo in enumerate(some[: max(0, n_watched - first)], first):
             watched.append(Watched(numbers[i], demo, [look for look in found if look.number == i], agent))
-        looks += [replace(look, plan=None) for look in found]  # pictures and latents are not kept
+        looks += [replace(look, plan=None) for look in found]  # drop pictures and latents
         if progress is not None:
             progress(first + len(some), len(demos))
     descriptors = None
@@ -186,81 +186,81 @@ def _refuse_lacking(demo: Episode, requires: Requires) -> None:
 
 
 def held_out_episodes(view: PoolView, sides: Mapping[str, frozenset[str]]) -> list[int]:
-    """Numbers of what training held out; where none is there, of what it did not learn from; else all."""
+    """Numbers of held-out demonstrations; without any, of those not trained on; otherwise of all."""
     contents = [content_id(view.episode(i)) for i in view.episode_ids]
     held_out = [i for i, content in enumerate(contents) if content in sides.get("held_out", ())]
     new = [i for i, content in enumerate(contents) if content not in sides.get("train", ())]
     return held_out or new or list(range(len(contents)))
 
 
-def _looks(
+def _query_all(
     agent: RetrievalAgent, demos: Sequence[Episode], first: int, mean: F64, spread: F64, alone: bool
-) -> Iterator[Look]:
-    """Every look of the agent at these demonstrations, which are played side by side."""
+) -> Iterator[OfflineQuery]:
+    """Query the agent along these demonstrations, which are processed in parallel."""
     robot, every, horizon = agent.robot(), agent.n_action_steps, agent.retriever.config.chunk_size
-    # A number that never varies keeps its unit, and does not make the error of the others smaller.
+    # A constant number keeps its unit, and does not lower the error averaged over the others.
     scale, n_varying = np.where(spread > 1e-3, spread, 1.0), max(int((spread > 1e-3).sum()), 1)
     for slot, demo in enumerate(demos):
         agent.reset(slot, Trial("", first + slot), demo.context, frozenset((demo.id, demo.scene_id)))
     for t in range(max(map(len, demos))):
         slots = [slot for slot, demo in enumerate(demos) if t < len(demo)]
         cameras = (agent.retriever if t % every else agent).requires.cameras
-        seen = [observation_at(_with_cameras(demos[slot], cameras), t) for slot in slots]
+        observations = [observation_at(_with_cameras(demos[slot], cameras), t) for slot in slots]
         if t % every:
-            for slot, observation in zip(slots, seen, strict=True):
-                agent.see(slot, observation)
+            for slot, observation in zip(slots, observations, strict=True):
+                agent.observe(slot, observation)
             continue
-        planned = agent.replan(slots, seen, [every] * len(slots))
+        planned = agent.replan(slots, observations, [every] * len(slots))
         plans = [None if c is None else agent.plan(s) for s, c in zip(slots, planned, strict=True)]
-        unaided = _without_match(agent, seen, plans, first) if alone else {}
+        without_match = _without_match(agent, observations, plans, first) if alone else {}
         for i, slot in enumerate(slots):
             chunk, plan = planned[i], plans[i]
             true = demos[slot].actions[t : t + horizon].astype(np.float64)
-            still = np.repeat(robot.hold(seen[i].proprio)[None], horizon, axis=0)
+            still = np.repeat(robot.hold(observations[i].proprio)[None], horizon, axis=0)
             chunks = {MEAN: np.repeat(mean[None], horizon, axis=0)}
             chunks |= {HOLD: still} if _can_hold(robot) else {}
             if agent.policy is not None:
                 chunks[POLICY] = still if chunk is None else chunk
             if agent.policy is None or agent.policy.config.retrieval:
-                given = None if plan is None or plan.given.is_empty else plan.given
-                chunks[REPLAYED] = still if given is None else agent.executed(given, given.actions[0])
-            chunks |= {ALONE: unaided[i]} if i in unaided else {}
+                inputs = None if plan is None or plan.conditioning.is_empty else plan.conditioning
+                chunks[REPLAYED] = still if inputs is None else agent.to_world(inputs, inputs.actions[0])
+            chunks |= {ALONE: without_match[i]} if i in without_match else {}
             chunks = {method: chunks[method][: len(true)] for method in METHODS if method in chunks}
             squares = {m: np.square((c - true) / scale).sum(axis=1) / n_varying for m, c in chunks.items()}
             errors = {m: float(np.sqrt(square.mean())) for m, square in squares.items()}
             features = {m: feature_errors(robot.act, c, true).mean(axis=0) for m, c in chunks.items()}
-            yield Look(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
+            yield OfflineQuery(first + slot, t, agent.retrieval(slot), plan, chunks, errors, features)
 
 
 def _can_hold(robot: RobotSpec) -> bool:
-    """Whether it is known what keeps the robot where it is."""
+    """True if it is known which action keeps the robot where it is."""
     return robot.action_mode == "delta" or bool((robot.measured >= 0).all())
 
 
 def _with_cameras(demo: Episode, cameras: Sequence[str]) -> Episode:
-    """Without pictures that nobody looks at."""
+    """The demonstration with the images of these cameras only."""
     return replace(demo, images={name: demo.images[name] for name in cameras if name in demo.images})
 
 
 def _without_match(
     agent: RetrievalAgent, seen: Sequence[Observation], plans: Sequence[Plan | None], first: int
 ) -> dict[int, F64]:
-    """What the policy does at each of these moments when nothing is retrieved: (H, a)."""
+    """The policy's chunks without retrieval, by index into `seen`: (H, a)."""
     import torch
 
     assert agent.policy is not None
-    given = {
-        i: replace(p.given, refs=(), last_refs=(), valid=np.zeros_like(p.given.valid), latents=None)
-        for i, p in enumerate(plans)
-        if p is not None
+    made = {i: plan.conditioning for i, plan in enumerate(plans) if plan is not None}
+    inputs = {
+        i: replace(c, refs=(), last_refs=(), valid=np.zeros_like(c.valid), latents=None)
+        for i, c in made.items()
     }
-    dice = [torch.Generator().manual_seed(first + i) for i in given]
-    found = agent.policy.predict_action_chunk([seen[i] for i in given], list(given.values()), dice)
-    return {i: agent.executed(given[i], chunk.actions) for i, chunk in zip(given, found, strict=True)}
+    generators = [torch.Generator().manual_seed(first + i) for i in inputs]
+    chunks = agent.policy.predict_action_chunk([seen[i] for i in inputs], list(inputs.values()), generators)
+    return {i: agent.to_world(inputs[i], chunk.actions) for i, chunk in zip(inputs, chunks, strict=True)}
 
 
 def feature_errors(body: Body, guess: F64, true: F64) -> F64:
-    """(H, features): distances of positions, angles between rotations in degrees, else RMS over numbers."""
+    """(H, features): distances of positions, degrees between rotations, otherwise RMS over the numbers."""
     found = []
     for feature, at in body.spans:
         apart = guess[:, at] - true[:, at]
@@ -276,13 +276,13 @@ def feature_errors(body: Body, guess: F64, true: F64) -> F64:
 
 
 def _summary(
-    looks: Sequence[Look], demos: Sequence[Episode], pool: PoolView, features: Sequence[Feature]
+    looks: Sequence[OfflineQuery], demos: Sequence[Episode], pool: PoolView, features: Sequence[Feature]
 ) -> dict[str, Any]:
     """Means over demonstrations, with intervals."""
     numbers = np.array([look.number for look in looks])
 
     def over(values: Sequence[float] | F64) -> Estimate | None:
-        """Of one value a look, nan where there is none."""
+        """The estimate from one value per query; nan values are skipped."""
         known = ~np.isnan(values)
         means = [np.asarray(values)[known & (numbers == n)].mean() for n in np.unique(numbers[known])]
         return estimate(np.array(means)) if means else None

@@ -1,4 +1,4 @@
-"""One demonstration of an offline evaluation to look at: a film, a strip, and a recording for rerun."""
+"""Files for one demonstration of an offline evaluation: a film, a strip, and a recording for rerun."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recap.types import F64
 
 
 def write_film(watched: Watched, out: Path) -> Path | None:
-    """`episode_<i>.mp4` and `.png`: frames recorded, predicted and retrieved, errors; None without images."""
+    """Write `episode_<i>.mp4` and `.png`: recorded, predicted and retrieved frames; None without images."""
     episode, agent, looks = watched.episode, watched.agent, watched.looks
     if not episode.images:
         return None
@@ -32,7 +32,7 @@ def write_film(watched: Watched, out: Path) -> Path | None:
 
 
 def load_rerun() -> Any:
-    """The module, or one line on how to get it."""
+    """The module, or an error that says how to install it."""
     try:
         import rerun
     except ModuleNotFoundError:
@@ -41,7 +41,7 @@ def load_rerun() -> Any:
 
 
 def write_rrd(watched: Watched, dataset: str, out: Path) -> Path:
-    """`<dataset>_episode_<i>.rrd`: pictures, actions, matches and predictions along the demonstration."""
+    """Write `<dataset>_episode_<i>.rrd`: pictures, actions, matches and predictions over time."""
     rr = load_rerun()
     episode, agent = watched.episode, watched.agent
     name = f"{dataset}_episode_{watched.number}"

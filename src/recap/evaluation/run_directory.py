@@ -1,4 +1,4 @@
-"""The files of one evaluation: config.json, episodes.jsonl as it runs, eval_info.json when it is whole."""
+"""The files of one evaluation: config.json, episodes.jsonl while it runs, eval_info.json at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def result_to_json(result: EpisodeResult) -> dict[str, Any]:
 
 
 def result_from_json(entry: object) -> EpisodeResult:
-    """The inverse of `result_to_json`; ValueError when it is something else."""
+    """The inverse of `result_to_json`; anything else raises ValueError."""
     try:
         return msgspec.convert(entry, EpisodeResult)
     except msgspec.ValidationError as error:
@@ -36,37 +36,37 @@ def result_from_json(entry: object) -> EpisodeResult:
 
 @dataclass
 class RunDirectory:
-    """A run directory that this process holds the lock of."""
+    """A run directory that this process has locked."""
 
     path: Path
     spec: EvalSpec
     results: dict[Key, EpisodeResult] = field(default_factory=dict)
 
     def missing(self) -> list[Trial]:
-        """The trials that have no result yet."""
+        """Trials without a result."""
         return [trial for trial in self.spec.trials() if (trial.task, trial.seed) not in self.results]
 
     def append(self, result: EpisodeResult) -> None:
-        """Keep a result, on disk before this returns; a second one of the same trial is left out."""
+        """Write a result to the disk before returning; a second one of the same trial is ignored."""
         key = (result.task, result.seed)
         if key in self.results:
             return
         self.results[key] = result
         line = json.dumps(result_to_json(result)) + "\n"
-        # Unbuffered, so that a line is one write and at most the last line is ever torn.
+        # Unbuffered: each line is one write, so that only the last line can be incomplete.
         with (self.path / EPISODES).open("ab", buffering=0) as file:
             file.write(line.encode())
 
     def sorted_results(self) -> list[EpisodeResult]:
-        """By task, then seed."""
+        """Results by task, then seed."""
         order = {key: n for n, key in enumerate(self.spec.task_keys)}
         return sorted(self.results.values(), key=lambda r: (order[r.task], r.seed))
 
     def write_info(self, summary: Mapping[str, Any], provenance: Mapping[str, Any] | None = None) -> Path:
-        """Write `eval_info.json`, whole or not at all.
+        """Write `eval_info.json` atomically.
 
         Args:
-            provenance: what the config does not say of where the results come from.
+            provenance: facts about the origin of the results that the config does not contain.
         """
         episodes = [result_to_json(r) for r in self.sorted_results()]
         info = {"config": self.spec.to_json(), "episodes": episodes, "summary": summary}
@@ -78,17 +78,17 @@ class RunDirectory:
 
 @contextmanager
 def open_run(path: Path, spec: EvalSpec, *, retry_errors: bool = False) -> Iterator[RunDirectory]:
-    """Hold the directory and its results so far; refuse one that is in use or holds something else."""
+    """Lock the directory and load its results; one in use, or of another spec, is an error."""
     with hold_run_directory(path, spec.to_json()):
         run = RunDirectory(path, spec)
         _load_results(run, retry_errors)
         if run.missing():
-            (path / INFO).unlink(missing_ok=True)  # it stands for a whole run only
+            (path / INFO).unlink(missing_ok=True)  # it only belongs to a complete run
         yield run
 
 
 def _load_results(run: RunDirectory, retry_errors: bool) -> None:
-    """Read the episodes there are; a torn last line is dropped, any other damage is refused."""
+    """Read the results so far; an incomplete last line is dropped, other damage is an error."""
     file = run.path / EPISODES
     if not file.exists():
         return
@@ -119,7 +119,7 @@ def _load_results(run: RunDirectory, retry_errors: bool) -> None:
 
 
 def read_provenance(path: Path) -> dict[str, Any]:
-    """What a finished run wrote down beside its spec and results, given its directory or `eval_info.json`."""
+    """The provenance of a finished run, given its directory or its `eval_info.json`."""
     found = read_json(path / INFO if path.is_dir() else path).get("provenance", {})
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""An evaluation from spec to files: resumable, on one process, many, or a Ray cluster."""
+"""An evaluation from spec to files: resumable, in one process, several, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from recap.types import EpisodeResult
 from recap.workers import WorkerLostError, run_in_workers
 
 WITHOUT_POOL = (EXPERT, HOLD)
-Progress: TypeAlias = Callable[[int, int], None]  # episodes done, of all
+Progress: TypeAlias = Callable[[int, int], None]  # episodes done, total
 Results: TypeAlias = Generator[EpisodeResult, None, None]
 
 
@@ -40,23 +40,23 @@ def evaluate(
     retry_errors: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
-    """Run the trials that `out` does not hold yet, then write its `eval_info.json`.
+    """Run the trials that have no result in `out`, then write its `eval_info.json`.
 
     Args:
-        workers: processes on this machine; with 1 all runs in this one. Not used with `ray_address`.
-        batch_size: episodes side by side in each process.
-        retry_errors: run episodes again that ended in an error.
+        workers: processes on this machine; 1 uses this process. Not used with `ray_address`.
+        batch_size: episodes in parallel in each process.
+        retry_errors: rerun episodes that ended in an error.
     """
     for name, count in (("workers", workers), ("batch_size", batch_size)):
         if count < 1:
             raise InputError(f"{name} {count} is too few: give 1 or more")
     if made(spec.suite) is not spec.suite:
-        spec = replace(spec)  # now that it is made, what was asked for can be checked against it
+        spec = replace(spec)  # now that the suite is made, the spec is checked against it
     spec = with_pool_version(spec)
     elsewhere = None if retry_errors else _done_elsewhere(spec, out)
     if elsewhere is not None:
         return elsewhere
-    agent = make_agent(spec)  # whatever is wrong with it is said before anything is written
+    agent = make_agent(spec)  # its errors are raised before anything is written
     started = time.monotonic()
     with open_run(out, spec, retry_errors=retry_errors) as run:
         trials = run.missing()
@@ -78,7 +78,7 @@ def evaluate(
 
 
 def _done_elsewhere(spec: EvalSpec, out: Path) -> Summary | None:
-    """Of a run that is finished and differs in the device alone: what a GPU did can be filmed without one."""
+    """The summary of a finished run that differs only in the device: filming it needs no GPU."""
     if not (out / INFO).exists():
         return None
     there, results = read_info(out)
@@ -89,21 +89,21 @@ def _done_elsewhere(spec: EvalSpec, out: Path) -> Summary | None:
 
 
 def provenance(agent: Agent) -> dict[str, Any]:
-    """What the spec does not say: which weights, how many demonstrations, and all settings by their value."""
+    """Facts that the spec does not contain: weights, number of demonstrations, and all settings by value."""
     from recap.agent import RetrievalAgent
 
     inner = inner_agent(agent)
     if not isinstance(inner, RetrievalAgent):
         return {}
     view = inner.retriever.source.view()
-    whole = getattr(view, "inner", view)  # parts of demonstrations are no demonstrations of their own
+    whole = getattr(view, "inner", view)  # sub-trajectories are not counted as demonstrations
     found: dict[str, Any] = {"pool_version": view.version, "n_demonstrations": len(whole.episode_ids)}
     found[SETTINGS] = agent_settings(inner)
     return found if inner.policy is None else {**found, "checkpoint": inner.policy.fingerprint}
 
 
 def with_pool_version(spec: EvalSpec) -> EvalSpec:
-    """The spec with its pool's full address and version, so that a run never mixes two."""
+    """The spec with its pool's absolute path and version, so that a run never mixes two."""
     if spec.pool is None or spec.agent.policy in WITHOUT_POOL:
         return spec
     from recap.pool.opening import open_pool, pool_names
@@ -116,7 +116,7 @@ def with_pool_version(spec: EvalSpec) -> EvalSpec:
 def _results(
     spec: EvalSpec, trials: list[Trial], workers: int, batch_size: int, ray_address: str | None
 ) -> Results:
-    """The results as they come, from a generator whose closing stops the work."""
+    """The results as they come; closing the generator stops the work."""
     if not trials:
         return
     if ray_address is not None:
@@ -124,12 +124,12 @@ def _results(
         for chunk in run_on_ray(work, trials, 2 * batch_size, ray_address):
             yield from chunk
     else:
-        batch_size = min(batch_size, math.ceil(len(trials) / workers))  # or the first worker takes them all
+        batch_size = min(batch_size, math.ceil(len(trials) / workers))  # the first worker must not take all
         yield from run_in_workers(partial(_run, spec, batch_size), trials, workers)
 
 
 def _run(spec: EvalSpec, batch_size: int, trials: Iterator[Trial]) -> Iterator[EpisodeResult]:
-    """What one worker does."""
+    """The work of one process."""
     yield from run_trials(make_agent(spec), spec, trials, batch_size)
 
 
@@ -139,7 +139,7 @@ def _state(n_done: int, total: int) -> str:
 
 @lru_cache(maxsize=1)
 def _agent(spec: str) -> Agent:
-    """One agent a worker process, kept from chunk to chunk."""
+    """One agent per worker process, reused for every chunk."""
     return make_agent(EvalSpec.from_json(json.loads(spec)))
 
 

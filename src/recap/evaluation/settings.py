@@ -1,4 +1,4 @@
-"""What an agent was run with: as a record, as a command, and every setting in which two runs differ."""
+"""The settings of an agent: as a record, as a command, and the settings that differ between runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from recap.evaluation.spec import EvalSpec
 if TYPE_CHECKING:
     from recap.agent import RetrievalAgent
 
-SETTINGS = "settings"  # in the provenance of a run
-NETWORK = "policy."  # settings of the network, which replay has none of
+SETTINGS = "settings"  # key in the provenance of a run
+NETWORK = "policy."  # prefix of the network's settings, which replay does not have
 ABSENT = "–"
-WITHOUT_EFFECT = frozenset({"device"})  # settings of an agent that do not change what is compared
+WITHOUT_EFFECT = frozenset({"device"})  # settings of an agent that do not change the results
 OF_A_NETWORK = (
     "denoising_steps",
     "temperature",
@@ -28,17 +28,17 @@ OF_A_NETWORK = (
     "noise_seed",
     "device",
 )
-SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}  # options named otherwise
+SHORT = {"n_candidates": "candidates", "n_action_steps": "action-steps"}  # option names that differ
 
 
 def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
-    """Plain values by name: how it retrieves, how often it looks, and what of a policy it uses."""
+    """Plain values by name: how the agent retrieves, how often it plans, and how it uses a policy."""
     from recap.retrieval.subtrajectories import SubtrajectoryPool
 
     policy = agent.policy
     found: dict[str, Any] = {"n_action_steps": agent.n_action_steps, "reaction": agent.reaction}
     found["min_confidence"] = agent.min_confidence
-    # What came later is left out where it is off, so that runs from before can be compared.
+    # Newer settings are left out while they are off, so that older runs can be compared.
     if agent.gate is not None:
         found["gate"] = _plain([list(agent.gate.parts), agent.gate.patience])
     if policy is None or policy.config.retrieval:
@@ -62,31 +62,31 @@ def agent_settings(agent: RetrievalAgent) -> dict[str, Any]:
 
 
 def recorded_settings(provenance: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the agent of a run was run with, of its provenance; None where that was not recorded."""
+    """The agent's settings from the provenance of a run; None if they were not recorded."""
     found = provenance.get(SETTINGS)
     return found if isinstance(found, Mapping) else None
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Every setting in which runs differ, by name: its value in each of them."""
+    """Every setting that differs between runs, by name, with its value in each run."""
 
     settings: Mapping[str, tuple[Any, ...]]
-    recorded: bool = True  # False: one of the runs has no record of what its agent was run with
+    recorded: bool = True  # False: one of the runs has no record of its agent's settings
 
     @property
     def equal_but_for_the_network(self) -> bool:
-        """Whether pool, poses, retrieval and look interval agree: what an honest comparison needs."""
+        """True if pool, poses, retrieval and plan interval are equal, as a fair comparison requires."""
         return self.recorded and not self.of_the_run
 
     @property
     def of_the_run(self) -> list[str]:
-        """All but the agent and the settings of its network."""
+        """Names of the settings that differ, except the agent and the settings of its network."""
         return [key for key in self.settings if key != "agent" and not key.startswith(NETWORK)]
 
 
 def differences(*runs: tuple[EvalSpec, Mapping[str, Any] | None]) -> Differences:
-    """Compare runs: what was asked for, and what each agent was run with as its provenance tells."""
+    """Compare runs by their specs and by the agent's settings in their provenance."""
     known = all(settings is not None for _, settings in runs)
     values = [_in_force(spec, settings if known else None) for spec, settings in runs]
     found = {}
@@ -98,20 +98,20 @@ def differences(*runs: tuple[EvalSpec, Mapping[str, Any] | None]) -> Differences
 
 
 def _in_force(spec: EvalSpec, settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """By name; without a record of the agent's, what was asked for stands in."""
+    """Settings by name; without a record of the agent's settings, those of the spec."""
     asked = spec.to_json()
     agent = asked.pop("agent")
     policy = agent.pop("policy")
     asked |= asked.pop("options")
     if settings is None:
         asked |= {key: value for key, value in agent.items() if key not in WITHOUT_EFFECT}
-    else:  # an agent's `None` stands for what it has: its own record says what that is
+    else:  # `None` in the spec stands for a default, and the record has its value
         asked |= {"noise_seed": agent["noise_seed"], "mask": agent["mask"], **settings}
     return {"agent": policy, **asked}
 
 
 def settings_text(value: Any) -> str:
-    """A value in a table."""
+    """A value as text for a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -124,23 +124,23 @@ def settings_text(value: Any) -> str:
     if isinstance(value, str) and "/" in value and len(value) > 40:
         value = f"…/{Path(value).name}"
     text = "none" if value is None else str(value)
-    return text if text.isprintable() else ascii(text)  # a file may hold what a terminal would obey
+    return text if text.isprintable() else ascii(text)  # it may contain terminal control codes
 
 
 def _retrieves(spec: EvalSpec) -> bool:
-    """Whether a record was to be expected; an agent of one's own keeps none."""
+    """True if a record of settings is expected; a user's own agent has none."""
     return spec.agent.policy not in (EXPERT, HOLD) and ":" not in spec.agent.policy
 
 
 def _plain(value: Any) -> Any:
-    """As a JSON file gives it back; infinity, which it has no word for, in words."""
+    """The value as a JSON file returns it; infinity, which JSON does not have, as text."""
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
     return "none" if value == float("inf") else value
 
 
 def command_of(spec: EvalSpec) -> str:
-    """`recap eval` with every setting that is not the default; tasks and seeds always."""
+    """The `recap eval` command with tasks, seeds, and every setting that is not the default."""
     usual = EvalSpec(AgentConfig(), spec.env, env_map=spec.env_map)
     words = ["recap", "eval", spec.agent.policy, "--env", spec.env]
     words += [] if spec.env_map is None else ["--map", spec.env_map]
@@ -167,7 +167,7 @@ def command_of(spec: EvalSpec) -> str:
 
 
 def control_of(spec: EvalSpec) -> EvalSpec | None:
-    """Replay at the settings of the spec's policy, all else equal; None where it is not about a policy."""
+    """Replay with the settings of the spec's policy, all else equal; None if that does not apply."""
     if not names_checkpoint(spec.agent.policy) or spec.agent.matching != "retrieved":
         return None
     usual = AgentConfig()
@@ -176,14 +176,14 @@ def control_of(spec: EvalSpec) -> EvalSpec | None:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """`42:92` where they follow each other, else one by one."""
+    """`42:92` for consecutive seeds, otherwise a list."""
     if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return f"{seeds[0]}:{seeds[-1] + 1}"
     return ",".join(map(str, seeds))
 
 
 def _text(value: object) -> str:
-    """As short as it can be read back."""
+    """The shortest text that can be read back."""
     if not isinstance(value, float):
         return str(value)
     short = f"{value:g}"

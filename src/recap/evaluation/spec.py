@@ -1,4 +1,4 @@
-"""What is evaluated: agent, world, tasks, seeds and settings, as a run directory keeps it."""
+"""The specification of an evaluation: agent, world, tasks, seeds and settings, as in a run directory."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from recap.types import Scalar
 
 
 def threshold_key(threshold: float) -> str:
-    """How a threshold is written in results: 0.85."""
+    """A threshold as it is written in results: 0.85."""
     return f"{threshold:g}"
 
 
 @dataclass(frozen=True)
 class EvalSpec:
-    """What is evaluated; two runs of equal specs have equal results, however they are spread out."""
+    """An evaluation; equal specs give equal results, on any number of processes."""
 
     agent: AgentConfig  # its `policy` may also be expert, hold, or package.module:factory
     env: str  # a suite by name, package.module:factory, or a Gymnasium id
     options: Mapping[str, Scalar] = field(default_factory=dict)  # of the world
-    env_map: str | None = None  # a file that says what a Gymnasium environment's observation means
-    tasks: tuple[str, ...] = ()  # by key; none: all
+    env_map: str | None = None  # file with the meaning of a Gymnasium environment's observation
+    tasks: tuple[str, ...] = ()  # keys; none: all
     seeds: tuple[int, ...] = ()  # none: the suite's
-    max_steps: int | None = None  # of an episode; none: as the task has it
-    thresholds: tuple[float, ...] = ()  # of the suite's metric: an episode runs until the last one is passed
-    pool: str | None = None  # what is retrieved from; None is the suite's own
-    pool_version: int | None = None  # the pool's when the run began
-    objects: Literal["truth", "pixels"] = "truth"  # where poses come from; pixels: none reaches the agent
-    pose_noise: tuple[float, float] = (0.0, 0.0)  # deviations added to objects at each look: place, degrees
+    max_steps: int | None = None  # of an episode; none: as the task defines it
+    thresholds: tuple[float, ...] = ()  # of the suite's metric; an episode ends when the last one is passed
+    pool: str | None = None  # demonstrations to retrieve from; None: the suite's own
+    pool_version: int | None = None  # the pool's version when the run began
+    objects: Literal["truth", "pixels"] = "truth"  # source of poses; pixels: the agent gets no true ones
+    pose_noise: tuple[float, float] = (0.0, 0.0)  # on objects at each observation: position, degrees
 
     def __post_init__(self) -> None:
         suite = self.suite
         if not (self.tasks and self.seeds and self.thresholds):
-            suite = made(suite)  # what is missing is the suite's: then all can be checked against it
+            suite = made(suite)  # missing values come from the suite; then all can be checked
         given = {
             "options": suite.check(self.options),
             "tasks": tuple(suite.task_key(task) for task in self.tasks) or suite.tasks(self.options),
@@ -64,20 +64,20 @@ class EvalSpec:
         if any(self.pose_noise) and self.objects == "pixels":
             raise InputError("poses from pixels have their own noise: give --pose-noise with --objects truth")
         if self.objects == "pixels":
-            suite.estimator(self.options)  # refuses where there is none
+            suite.estimator(self.options)  # raises an error if there is none
 
     @property
     def suite(self) -> Suite:
-        """The worlds."""
+        """The suite with the worlds."""
         return find_suite(self.env, self.env_map)
 
     def trials(self) -> list[Trial]:
-        """Every episode, all seeds of one task before the next."""
+        """All episodes: every seed of a task before the next task."""
         return [Trial(task, seed) for task in self.tasks for seed in self.seeds]
 
     @property
     def task_keys(self) -> tuple[str, ...]:
-        """The tasks in the order in which results list them."""
+        """The tasks in the order of the results."""
         return self.suite.ordered(self.tasks)
 
     @property
@@ -86,21 +86,21 @@ class EvalSpec:
         return self.suite.seen()
 
     def steps_of(self, task: str) -> int:
-        """How long an episode may last."""
+        """The maximum number of steps in an episode."""
         return self.max_steps or self.suite.max_steps(task, self.options)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
+        """The fields as JSON values."""
         values: dict[str, Any] = configs.plain(self)
         return values
 
     @classmethod
     def from_json(cls, values: object, what: str = "the config") -> EvalSpec:
-        """The inverse of `to_json`; unknown keys and values of another kind are refused."""
+        """The inverse of `to_json`; unknown keys and values of another type are errors."""
         return configs.read(cls, values, what)
 
     def with_agent(self, **changes: Any) -> EvalSpec:
-        """The same with another agent."""
+        """The same spec with changes to its agent."""
         return replace(self, agent=replace(self.agent, **changes))
 
 

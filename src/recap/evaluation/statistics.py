@@ -1,4 +1,4 @@
-"""How sure one may be of a success rate or a difference, where episodes share their starts."""
+"""Confidence intervals of success rates and differences for episodes that share their starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODELS, STARTS = 0, 1  # axes of successes (n_models, n_starts, n_goals)
 
 
 class Interval(NamedTuple):
-    """A 95 % interval; as text it is rounded outwards, so that it holds what it is about."""
+    """A 95 % interval; its text is rounded outwards, so that it covers the interval."""
 
     low: float
     high: float
@@ -48,16 +48,16 @@ def wilson(k: float, n: float) -> Interval:
     p, z2 = k / n, Z_95**2
     center = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z_95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    # Rounding must not push the bounds past the rate itself at 0 and n successes.
+    # Rounding errors must not move the bounds past the rate at 0 and n successes.
     return Interval(max(0.0, min(p, center - half)), min(1.0, max(p, center + half)))
 
 
 def rate_interval(values: F64) -> Interval:
-    """Interval of a success rate, from successes (n_models, n_starts, n_goals), nan where there is none.
+    """Interval of a success rate, from successes (n_models, n_starts, n_goals) that are nan if not run.
 
-    Wilson's, for as many independent episodes as these are worth. Goals and models share their starts, so a
-    start that is hard for all counts little more than once; models that differ lower the number further.
-    Where all episodes agree nothing is known of that, and each start counts once.
+    Wilson's interval for an effective number of independent episodes. Goals and models share their starts, so
+    a start that is hard for all counts little more than once. Differences between models lower the number
+    further. If all episodes have the same outcome, the number of starts is used.
     """
     known = ~np.isnan(values)
     n, n_starts = int(known.sum()), int(known.any(axis=(0, 2)).sum())
@@ -68,16 +68,16 @@ def rate_interval(values: F64) -> Interval:
         return wilson(p * n_starts, n_starts)
     spread = _sum([_spread(values, axis) for axis in (MODELS, STARTS) if values.shape[axis] > 1])
     n_worth = min(float(n), p * (1 - p) / spread.variance * n / (n - 1)) if spread.variance else float(n)
-    if len(values) > 1:  # of few trainings the spread itself is not well known
+    if len(values) > 1:  # with few trainings, the variance between them is uncertain
         n_worth *= (Z_95 / t_95(spread.freedom)) ** 2
     return wilson(p * n_worth, n_worth)
 
 
 def gain_interval(values: F64, reference: F64) -> Interval:
-    """Interval of the rate of `values` less that of `reference`, each (n_models, n_starts, n_goals).
+    """Interval of the rate of `values` minus that of `reference`, each (n_models, n_starts, n_goals).
 
-    Student's, over starts, which both share, and over the models of each side, which are drawn apart. One
-    episode more for either side is reckoned with; where none was, one start, of which the goals may agree.
+    Student's interval, over the starts, which both share, and over the models of each side. The variance
+    includes one more differing episode; if no episode differs, one more start, as its goals may agree.
     """
     n_starts = values.shape[1]
     difference = float(np.nanmean(values) - np.nanmean(reference))
@@ -93,14 +93,14 @@ def gain_interval(values: F64, reference: F64) -> Interval:
 
 @dataclass(frozen=True)
 class _Spread:
-    """The variance of a mean, and from how many independent pieces it is known."""
+    """The variance of a mean, and its degrees of freedom."""
 
     variance: float
     freedom: float
 
 
 def _spread(values: F64, axis: int) -> _Spread:
-    """Of the mean of values (n_models, n_starts, n_goals) of which whole slices along that axis are drawn."""
+    """For the mean of values (n_models, n_starts, n_goals) if slices along the axis are independent draws."""
     others = tuple(other for other in range(3) if other != axis)
     known = ~np.isnan(values)
     off = np.where(known, values - float(values[known].mean()), 0.0).sum(axis=others)  # (n_slices,)
@@ -110,14 +110,14 @@ def _spread(values: F64, axis: int) -> _Spread:
 
 
 def _sum(parts: Sequence[_Spread]) -> _Spread:
-    """Of independent pieces, with Satterthwaite's degrees of freedom."""
+    """The sum of independent variances, with Satterthwaite's degrees of freedom."""
     variance = sum(part.variance for part in parts)
     known = sum(part.variance**2 / part.freedom for part in parts)
     return _Spread(variance, variance**2 / known if known else min(part.freedom for part in parts))
 
 
 def t_95(freedom: float) -> float:
-    """The 97.5 % point of Student's distribution (Cornish and Fisher's series; 1 % low at 2 degrees)."""
+    """The 97.5 % point of Student's distribution (Cornish-Fisher series; 1 % too low at 2 degrees)."""
     z, v = Z_95, max(freedom, 1.0)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
@@ -127,7 +127,7 @@ def t_95(freedom: float) -> float:
 
 
 def seed_table(values: Mapping[tuple[str, int], float]) -> F64:
-    """Values by (task, seed) as (n_seeds, n_tasks), nan where there is none; rows in order of seed."""
+    """Values by (task, seed) as (n_seeds, n_tasks), rows in order of seed; nan: no value."""
     tasks = {task: j for j, task in enumerate(dict.fromkeys(task for task, _ in values))}
     seeds = {seed: i for i, seed in enumerate(sorted({seed for _, seed in values}))}
     table = np.full((len(seeds), len(tasks)), np.nan)
@@ -138,7 +138,7 @@ def seed_table(values: Mapping[tuple[str, int], float]) -> F64:
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """Two agents on the same trials: the counts, and rate B - rate A with its interval."""
+    """Two agents on the same trials: the counts, and rate B minus rate A with its interval."""
 
     both: int
     only_a: int
@@ -148,19 +148,19 @@ class PairedDifference:
 
     @property
     def n(self) -> int:
-        """How many trials are paired."""
+        """Number of paired trials."""
         return self.both + self.only_a + self.only_b + self.neither
 
     @property
     def difference(self) -> float:
-        """Rate of B less rate of A; nan without pairs."""
+        """Rate of B minus rate of A; nan without pairs."""
         return (self.only_b - self.only_a) / self.n if self.n else math.nan
 
 
 def paired_difference(
     a: Mapping[tuple[str, int], bool], b: Mapping[tuple[str, int], bool]
 ) -> PairedDifference:
-    """Pair successes by (task, seed), over the trials that both have; the interval is over seeds."""
+    """Pair successes by (task, seed) over the shared trials; the interval is over seeds."""
     keys = [key for key in a if key in b]
     outcomes = [(a[key], b[key]) for key in keys]
     of_a, of_b = (seed_table({key: float(side[key]) for key in keys})[None] for side in (a, b))

@@ -1,4 +1,4 @@
-"""What came out, of one evaluation and of two paired by start: rates with intervals, as tables and JSON."""
+"""Results of one evaluation, or of two paired by start: rates with intervals, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 INTERVAL = "95 %: Wilson, widened where episodes share a start"
 GROUPS = ("seen", "unseen", "all")
-WITHOUT_SETTINGS = (REPLAY, EXPERT, HOLD)  # of their own, to be taken over
+WITHOUT_SETTINGS = (REPLAY, EXPERT, HOLD)  # agents without settings that a control could use
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """k successes among n episodes that were no errors, with a 95 % interval."""
+    """k successes in n episodes without errors, with a 95 % interval."""
 
     k: int
     n: int
@@ -45,7 +45,7 @@ class Rate:
         return self.k / self.n if self.n else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; null where nothing is known."""
+        """JSON values; null if unknown."""
         low, high = (None if math.isnan(bound) else bound for bound in self.interval)
         return {
             "successes": self.k,
@@ -63,17 +63,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some of the episodes, counted."""
+    """Counts over some of the episodes."""
 
     name: str  # a task's key, or "seen", "unseen", "all"
     rates: dict[str, Rate]  # by threshold
     n_errors: int
-    mean_steps: float  # of the episodes that were no errors
-    free: dict[str, list[str]]  # threshold -> the episodes that start past it, as "+45:48"
-    mean_held: float = 0.0  # steps of an episode in which a progress gate held the chunk
+    mean_steps: float  # of the episodes without errors
+    free: dict[str, list[str]]  # threshold -> episodes that start above it, as "+45:48"
+    mean_held: float = 0.0  # steps per episode in which a progress gate held the chunk
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """JSON values."""
         return {
             "success": {key: rate.to_json() for key, rate in self.rates.items()},
             "errors": self.n_errors,
@@ -85,17 +85,17 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything that is reported of an evaluation."""
+    """All reported results of an evaluation."""
 
-    tasks: list[Group]  # one a task
-    groups: list[Group]  # seen and unseen where there are such tasks, and all
-    wall_s: float  # of this call; not in the JSON, which is the same however the work was spread
-    n_run: int  # episodes run by this call; the others were there before
-    titles: Mapping[str, str] = field(default_factory=dict)  # tasks in words
+    tasks: list[Group]  # one per task
+    groups: list[Group]  # seen and unseen, if the suite has such tasks, and all
+    wall_s: float  # of this call; not in the JSON, which does not depend on how the work was spread
+    n_run: int  # episodes run by this call; the others had results before
+    titles: Mapping[str, str] = field(default_factory=dict)  # task -> its title
 
     @property
     def n_errors(self) -> int:
-        """How many episodes say nothing."""
+        """Number of episodes that ended in an error."""
         return self.groups[-1].n_errors
 
     def to_json(self) -> dict[str, Any]:
@@ -108,20 +108,20 @@ class Summary:
 
 
 def succeeded(result: EpisodeResult, threshold: str) -> bool:
-    """Whether the metric was ever past the threshold; ask only of episodes that were no errors."""
+    """True if the metric ever passed the threshold; only valid for episodes without errors."""
     return result.first_step[threshold] is not None
 
 
 def summarise(
     spec: EvalSpec, results: Sequence[EpisodeResult], wall_s: float = 0.0, n_run: int = 0
 ) -> Summary:
-    """Count the results by task, then over the seen ones, the unseen ones and all."""
+    """Count the results by task, then over the seen, the unseen and all tasks."""
     thresholds = [threshold_key(t) for t in spec.thresholds]
     seen = spec.seen_keys
     tasks = [_group(key, [r for r in results if r.task == key], thresholds) for key in spec.task_keys]
     members = {
         "seen": [r for r in results if r.task in seen],
-        "unseen": [r for r in results if seen and r.task not in seen],  # none where nobody says
+        "unseen": [r for r in results if seen and r.task not in seen],  # none if no task is seen
         "all": results,
     }
     groups = [_group(name, rs, thresholds) for name, rs in members.items() if rs]
@@ -177,7 +177,7 @@ def _notes(summary: Summary) -> Iterable[str]:
 
 
 def number_table(heads: Sequence[str], rows: Iterable[Sequence[str]], space: int = 2) -> Table:
-    """Names on the left and numbers on the right; an empty row is a gap."""
+    """A table with names on the left and numbers on the right; an empty row is a gap."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, space, 0, 0))
@@ -190,16 +190,16 @@ def number_table(heads: Sequence[str], rows: Iterable[Sequence[str]], space: int
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Paired differences, B less A, and what one must know to read them."""
+    """Paired differences, B minus A, and facts that are needed to interpret them."""
 
     agents: tuple[str, str]
     settings: Differences
     thresholds: dict[str, dict[str, PairedDifference]]  # threshold -> task or group -> difference
-    n_unpaired: int  # trials that only one of the two has
-    n_errors: int  # shared trials left out because one of the two ended in an error
+    n_unpaired: int  # trials that only one run has
+    n_errors: int  # shared trials left out because one of the two is an error
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; null where nothing is known."""
+        """JSON values; null if unknown."""
         return {
             "settings_that_differ": {k: {"a": a, "b": b} for k, (a, b) in self.settings.settings.items()},
             "equal_but_for_the_network": self.settings.equal_but_for_the_network,
@@ -225,10 +225,10 @@ def compare(
     b: tuple[EvalSpec, Sequence[EpisodeResult]],
     settings: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (None, None),
 ) -> Comparison:
-    """Pair two evaluations over the trials they share.
+    """Pair two evaluations over their shared trials.
 
     Args:
-        settings: what the agent of each was run with, from its provenance.
+        settings: the agent's settings of each, from its provenance.
     """
     spec_a, spec_b = a[0], b[0]
     of_a = {(r.task, r.seed): r for r in a[1]}
@@ -293,7 +293,7 @@ def _row(name: str, pairs: PairedDifference) -> list[str]:
 
 
 def _settings(comparison: Comparison) -> Iterable[Any]:
-    """Every setting in which the two differ, and whether the comparison is an equal one."""
+    """Every setting that differs, and whether the comparison is fair."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -309,7 +309,7 @@ def _settings(comparison: Comparison) -> Iterable[Any]:
     if not found.recorded:
         yield "One of the two has no record of what its agent was run with: run it again to compare settings."
     elif found.equal_but_for_the_network:
-        yield "Equal settings: pool, poses, retrieval and look interval are the same in both."
+        yield "Equal settings: pool, poses, retrieval and replanning interval are the same in both."
     else:
         names = escape(", ".join(map(settings_text, found.of_the_run)))
         yield f"Not equal settings: {names} differ, besides what the agents are."

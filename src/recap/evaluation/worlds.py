@@ -1,4 +1,4 @@
-"""Where episodes are run: installed suites, a factory of one's own, or any Gymnasium environment."""
+"""Environments of an evaluation: installed suites, a user's factory, or any Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from recap.suites import Options, Suite, suites
 from recap.types import F64, U8, Observation
 from recap_client.plugins import import_factory
 
-SUCCESS = 0.5  # the threshold where a metric is 0 or 1
+SUCCESS = 0.5  # threshold of a metric that is 0 or 1
 STATES = ("observation.state", "state", "proprio", "agent_pos", "qpos")  # usual names of proprioception
 
 
 @lru_cache(maxsize=64)
 def find_suite(env: str, env_map: str | None = None) -> Suite:
-    """The suite of that name; of `package.module:factory`; or of a Gymnasium id, `module:id` where needed."""
+    """The suite of a name, a `package.module:factory`, or a Gymnasium id (`module:id` if needed)."""
     known = suites().get(env)
     if known is None:
         return ForeignSuite(env, env_map)
@@ -33,9 +33,9 @@ def find_suite(env: str, env_map: str | None = None) -> Suite:
 
 
 def _make(env: str) -> Any:
-    """What a factory returns, or a Gymnasium environment."""
+    """The result of a factory, or a Gymnasium environment."""
     try:
-        if env.partition(":")[2].isidentifier():  # `module:Name-v0` is an id of Gymnasium's
+        if env.partition(":")[2].isidentifier():  # `module:Name-v0` is a Gymnasium id
             return import_factory(env, "env")()
         import gymnasium as gym
 
@@ -54,29 +54,29 @@ def _make(env: str) -> Any:
 
 @dataclass(frozen=True)
 class EnvMap:
-    """What a Gymnasium environment's observation means; keys are paths such as `images.front`."""
+    """The meaning of a Gymnasium environment's observation; keys are paths such as `images.front`."""
 
     state: str = ""  # proprioception; empty: by its usual names
-    images: Mapping[str, str] = field(default_factory=dict)  # camera -> key; none: every picture there is
-    objects: Mapping[str, str] = field(default_factory=dict)  # name -> key, of the observation or the info
+    images: Mapping[str, str] = field(default_factory=dict)  # camera -> key; empty: every image
+    objects: Mapping[str, str] = field(default_factory=dict)  # name -> key in the observation or the info
     goal: str = ""
-    task: str = "task"  # the instruction, of the info or the observation
-    success: str = "is_success"  # of the info; without it an episode that terminates with a reward succeeds
-    tasks: tuple[str, ...] = ("default",)  # keys, given to reset as options
-    task_option: str = "task"  # the option of reset that takes one of `tasks`; empty: none does
-    max_steps: int = 0  # 0: as the environment is registered, or 1000
-    control_hz: float = 0.0  # 0: as its metadata say
+    task: str = "task"  # the instruction, in the info or the observation
+    success: str = "is_success"  # in the info; without it, terminating with a reward is a success
+    tasks: tuple[str, ...] = ("default",)  # keys, passed to reset as an option
+    task_option: str = "task"  # that option of reset; empty: it is not passed
+    max_steps: int = 0  # 0: as registered, or 1000
+    control_hz: float = 0.0  # 0: from the environment's metadata
 
 
 def read_map(path: Path) -> EnvMap:
-    """Of a YAML or JSON file."""
+    """Read it from a YAML or JSON file."""
     return configs.read(EnvMap, configs.load_file(path), str(path))
 
 
 class ForeignSuite(Suite):
-    """A suite that is not installed, made when something of it is needed.
+    """A suite that is not installed; it is created when it is needed.
 
-    Results of a run name their env: reading them must not run the code that made it.
+    Results of a run contain the name of their env. Reading them must not run its code.
     """
 
     def __init__(self, env: str, env_map: str | None) -> None:
@@ -95,7 +95,7 @@ class ForeignSuite(Suite):
         return self._inner
 
     def __getattribute__(self, name: str) -> Any:
-        """What a suite has is the inner one's, once it is made or where it must be."""
+        """Attributes of a suite come from the inner one; some do not require that it is created."""
         if name in _NEED_NOT_BE_MADE and object.__getattribute__(self, "_inner") is None:
             return object.__getattribute__(self, name)
         if name in _OF_A_SUITE:
@@ -103,16 +103,16 @@ class ForeignSuite(Suite):
         return object.__getattribute__(self, name)
 
     def check(self, options: Options) -> Options:
-        """As they are, until the suite is made."""
+        """Unchanged until the suite is created."""
         return dict(options)
 
     def task_key(self, name: str) -> str:
-        """As it is, until the suite is made."""
+        """Unchanged until the suite is created."""
         return name
 
 
 def made(suite: Suite) -> Suite:
-    """The suite itself: one that is not installed is made now."""
+    """The suite itself; one that is not installed is created now."""
     return suite.inner if isinstance(suite, ForeignSuite) else suite
 
 
@@ -135,31 +135,31 @@ class GymSuite(Suite):
         )
 
     def tasks(self, options: Options) -> tuple[str, ...]:
-        """As the mapping names them."""
+        """The tasks of the mapping."""
         return self._map.tasks
 
     def task_key(self, name: str) -> str:
-        """A task by name."""
+        """The name of a known task, or an error."""
         if name not in self._map.tasks:
             raise InputError(f"unknown task '{name}': {did_you_mean(name, self._map.tasks)}")
         return name
 
     def max_steps(self, task: str, options: Options) -> int:
-        """Of the mapping, or of the environment's registration."""
+        """From the mapping or the environment's registration."""
         return self._max_steps
 
     def make(self, options: Options) -> GymWorld:
-        """The first world is the environment that was made; others are made alike."""
+        """The first world is the existing environment; others are created in the same way."""
         made, self._made = self._made, None
         return GymWorld(_make(self._env_name) if made is None else made, self._map)
 
     def robot(self, options: Options) -> RobotSpec:
-        """It says nothing of it."""
+        """Always an error: the environment does not describe its robot."""
         raise InputError(f"env '{self._env_name}' does not describe its robot: give --robot robot.yaml")
 
 
 class GymWorld:
-    """Adapts a Gymnasium environment."""
+    """Adapts a Gymnasium environment to a world."""
 
     def __init__(self, env: Any, mapping: EnvMap) -> None:
         self.env, self._map = env, mapping
@@ -170,14 +170,14 @@ class GymWorld:
         self.control_hz = mapping.control_hz or float(fps or 0.0) or 10.0
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
-        """Begin an episode."""
+        """Start an episode."""
         options = {self._map.task_option: task} if self._map.task_option and task != "default" else None
         self._seen, self._info = self.env.reset(seed=seed, options=options)
         self._steps = 0
         return {"success": 0.0}
 
     def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
-        """One step."""
+        """Execute one action."""
         space = self.env.action_space
         self._seen, reward, terminated, truncated, self._info = self.env.step(
             np.asarray(action, getattr(space, "dtype", np.float64))
@@ -188,23 +188,23 @@ class GymWorld:
         return {**numbers, "success": float(bool(done))}, bool(terminated or truncated)
 
     def observe(self, image_size: int | None) -> Observation:
-        """The last observation; pictures as the environment draws them."""
+        """The last observation; images have the environment's size."""
         return map_observation(self._seen, self._info, self._map, self._steps / self.control_hz)
 
     def render(self) -> U8:
-        """A picture for a film: the environment's, or its first camera's."""
+        """A picture for a film: rendered by the environment, or of its first camera."""
         drawn = self.env.render() if getattr(self.env, "render_mode", None) else None
         if isinstance(drawn, np.ndarray):
             return drawn
         return next(iter(self.observe(None).images.values()))
 
     def close(self) -> None:
-        """Put it away."""
+        """Close the environment."""
         self.env.close()
 
 
 def map_observation(seen: Any, info: Mapping[str, Any], mapping: EnvMap, time_s: float) -> Observation:
-    """A Gymnasium or LeRobot observation as ours; what is missing is named."""
+    """Convert an observation of Gymnasium or LeRobot; an error names what is missing."""
     flat = flatten(seen if isinstance(seen, Mapping) else {"state": seen})
     key = mapping.state or next((name for name in STATES if name in flat), "")
     if key not in flat:
@@ -227,7 +227,7 @@ def map_observation(seen: Any, info: Mapping[str, Any], mapping: EnvMap, time_s:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested maps by path: `images.front`."""
+    """Nested mappings by path: `images.front`."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -238,12 +238,12 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _array(value: Any) -> Any:
-    """A numpy array, of a tensor too."""
+    """A numpy array, also of a tensor."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
 def _cameras(flat: Mapping[str, Any]) -> dict[str, str]:
-    """Every picture's key by the last word of it."""
+    """Camera -> key of every image; the camera is the last part of the key."""
     found: dict[str, str] = {}
     for key in (key for key, value in flat.items() if _is_image(value)):
         camera = key.rpartition(".")[2]
@@ -259,7 +259,7 @@ def _is_image(value: Any) -> bool:
 
 
 def _image(flat: Mapping[str, Any], key: str) -> U8:
-    """(h, w, 3) of bytes: channels may come first, and numbers may be 0 to 1, as LeRobot has them."""
+    """(h, w, 3) bytes; channels may come first, and values may be 0 to 1, as in LeRobot."""
     if key not in flat:
         raise InputError(f"the observation has no image '{key}': it has {', '.join(flat)}; give --map")
     image = _array(flat[key])
@@ -268,7 +268,7 @@ def _image(flat: Mapping[str, Any], key: str) -> U8:
     if image.shape[-1] != 3 and image.shape[0] == 3:
         image = np.moveaxis(image, 0, -1)
     if image.dtype.kind == "f":
-        if not 0 <= image.min() <= image.max() <= 1.001:  # of 0 to 255 all would be white
+        if not 0 <= image.min() <= image.max() <= 1.001:  # values from 0 to 255 would all become white
             raise InputError(f"image '{key}' has fractions outside 0 to 1: give values from 0 to 1, or bytes")
         image = np.rint(np.clip(image, 0, 1) * 255)
     return np.ascontiguousarray(image, np.uint8)

@@ -1,1 +1,1 @@
-"""How a moment is described, for pool and query alike."""
+"""Descriptors of frames, computed in the same way for pool and query."""

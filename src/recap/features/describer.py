@@ -1,4 +1,4 @@
-"""One describer for pool, training and query: named terms, stamped with a fingerprint."""
+"""The describer of pool, training and query: named terms with a fingerprint."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from recap.errors import InputError
 from recap.features.terms import Term
 from recap.types import F32, Frames, Requires
 
-REVISION = 1  # raise it when the same settings come to mean other numbers
+REVISION = 1  # increment it if the same settings give other numbers
 
 
 class Retargeting(Protocol):
-    """Describes what one tool did as a reference tool would have done it."""
+    """Converts the motion of one tool to that of a reference tool."""
 
     @property
     def fingerprint(self) -> str:
-        """Of every setting."""
+        """Changes with any setting."""
 
     def to_reference_tool(self, episode: Frames) -> Frames:
-        """The same frames, of the reference tool."""
+        """The same frames as if done with the reference tool."""
 
 
 class TermDescriber:
-    """Describes each frame by the given terms; terms that need the future serve training only.
+    """Describes each frame by the given terms; terms that need future actions are for training only.
 
     Args:
-        terms: by name.
+        terms: name -> term.
         retargeting: applied to every episode and query before it is described.
     """
 
     def __init__(self, terms: Mapping[str, Term], retargeting: Retargeting | None = None) -> None:
         self.terms = dict(terms)
         self.retargeting = retargeting
-        self.base: TermDescriber | None = None  # the describer that has one term less: see `with_term`
-        self.added: TermDescriber | None = None  # that term alone
+        self.base: TermDescriber | None = None  # this describer without the last term, see `with_term`
+        self.added: TermDescriber | None = None  # a describer of only that term
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of every setting of every term, and of the weights behind them."""
+        """Changes with any setting or weight of any term."""
         settings = {name: _settings(term) for name, term in sorted(self.terms.items())}
         parts: dict[str, Any] = {"revision": REVISION, "terms": settings}
         if self.retargeting is not None:
@@ -60,25 +60,25 @@ class TermDescriber:
         return {name: term.dim for name, term in self.terms.items()}
 
     def only(self, names: Iterable[str]) -> TermDescriber:
-        """The same description, of these terms alone: what a query needs."""
+        """A describer of only these terms, such as those that a query needs."""
         wanted = set(names)
         kept = {name: term for name, term in self.terms.items() if name in wanted}
         return TermDescriber(kept, self.retargeting)
 
     def by_cameras(self) -> list[TermDescriber]:
-        """The same description in parts, terms that read images apart from the others."""
+        """Split into a describer of the terms without images, and one of the terms with images."""
         sees = {name for name, term in self.terms.items() if getattr(term, "requires", Requires()).cameras}
         return [part for part in (self.only(self.terms.keys() - sees), self.only(sees)) if part.terms]
 
     def with_term(self, name: str, term: Term) -> TermDescriber:
-        """The same description, and one term more."""
+        """A describer with one more term."""
         found = TermDescriber({**self.terms, name: term}, self.retargeting)
         found.base, found.added = self, TermDescriber({name: term}, self.retargeting)
         return found
 
     @cached_property
     def requires(self) -> Requires:
-        """What a scene must have to be described."""
+        """The objects, goal and cameras that the terms need."""
         found = Requires()
         for term in self.terms.values():
             found |= getattr(term, "requires", Requires())
@@ -86,12 +86,12 @@ class TermDescriber:
 
     @cached_property
     def n_back(self) -> int:
-        """How many frames, up to now, a row may depend on."""
+        """The number of frames, up to the present, that a row may depend on."""
         return max((int(getattr(term, "n_back", 1)) for term in self.terms.values()), default=1)
 
     @cached_property
     def from_start(self) -> bool:
-        """Whether a row depends on how the episode began."""
+        """True if a row depends on the first frame of the episode."""
         return any(getattr(term, "from_start", False) for term in self.terms.values())
 
     def describe(self, episode: Frames) -> dict[str, F32]:
@@ -104,7 +104,7 @@ class TermDescriber:
         rows = {}
         for name, term in self.terms.items():
             row = np.asarray(term.describe(episode), np.float32)
-            # nan and infinity show in the sum, at half the price of looking at each: this runs at every step
+            # A sum shows nan and infinity in half the time of np.isfinite; this runs at every step.
             if row.shape != (len(episode), term.dim) or not math.isfinite(row.sum(dtype=np.float64)):
                 raise InputError(f"term '{name}' of episode {episode.id} is not finite or of another shape")
             rows[name] = row
@@ -112,7 +112,7 @@ class TermDescriber:
 
 
 def _settings(term: Term) -> dict[str, Any]:
-    """Type and fields; an encoder among them by its own fingerprint."""
+    """The type and fields of a term; an encoder is represented by its fingerprint."""
     assert is_dataclass(term)
     assert not isinstance(term, type)
     settings: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Poses of objects found in images, in the same way for demonstrations and for what is observed now.
+"""Estimates poses of objects from images, in the same way for demonstrations and observations.
 
 An object's `source` in the robot's description names an estimator and its options, such as
 `apriltag camera=front id=7 size=0.04 intrinsics=610,610,320,240`.
@@ -23,33 +23,33 @@ from recap.robot import ObjectSpec, RobotSpec
 from recap.suites import plugins
 from recap.types import F64, U8, Episode, Observation
 
-GROUP = "recap.estimators"  # of entry points: functions of object, ObjectSpec, the source's words
+GROUP = "recap.estimators"  # entry points: functions of object name, ObjectSpec and the words of the source
 RECORDED = "recorded"
 
 
 class Finder(Protocol):
-    """Finds one object."""
+    """Finds one object in images."""
 
     def find(self, images: Mapping[str, U8]) -> F64 | None:
-        """Its pose, of as many numbers as its kind has; None where it is not seen."""
+        """The pose, with the size of its kind, or None if the object is not seen."""
 
 
 @dataclass(frozen=True)
 class TagOptions:
-    """Of an AprilTag."""
+    """Options of an AprilTag."""
 
     camera: str = ""
     id: int = -1
-    size: float = 0.0  # m, the black square's side
-    intrinsics: tuple[float, ...] = ()  # fx, fy, cx, cy of the image as it is sent
-    at: tuple[float, ...] = ()  # x, y, z, qw, qx, qy, qz: where the camera is, looking along its z axis
+    size: float = 0.0  # m, side of the black square
+    intrinsics: tuple[float, ...] = ()  # fx, fy, cx, cy of the images as sent
+    at: tuple[float, ...] = ()  # camera pose x, y, z, qw, qx, qy, qz; it looks along z
 
 
 class AprilTag:
-    """A tag of the family 36h11 on the object, found by OpenCV.
+    """Finds an AprilTag of the family 36h11 on the object, by OpenCV.
 
-    A pose is in the world where `at` is given, else in the camera's frame; a pose in the plane needs `at`.
-    Of a tag that faces the camera squarely the tilt is known to about 10 degrees only.
+    With `at`, the pose is in the world frame, otherwise in the camera's; a pose in the plane needs `at`.
+    The tilt of a tag that faces the camera squarely is accurate to about 10 degrees only.
     """
 
     def __init__(self, name: str, spec: ObjectSpec, words: Sequence[str]) -> None:
@@ -81,7 +81,7 @@ class AprilTag:
         self._detector = aruco.ArucoDetector(family, parameters)
 
     def find(self, images: Mapping[str, U8]) -> F64 | None:
-        """Pose of the tag, its z axis out of it; None where it is not seen."""
+        """The pose of the tag, z pointing out of it, or None if it is not seen."""
         import cv2
 
         if self.options.camera not in images:
@@ -110,7 +110,7 @@ class AprilTag:
 
 @dataclass(frozen=True)
 class Sam3Options:
-    """Of a phrase."""
+    """Options of a SAM3 object."""
 
     camera: str = ""
     model: str = ""  # a directory or hub name
@@ -118,7 +118,7 @@ class Sam3Options:
 
 
 class Sam3Box:
-    """A box round what a phrase names, through SAM3."""
+    """Finds the box of an object that a phrase names, by SAM3."""
 
     def __init__(self, name: str, spec: ObjectSpec, words: Sequence[str]) -> None:
         if spec.kind != "box":
@@ -144,13 +144,13 @@ FINDERS: Mapping[str, Callable[[str, ObjectSpec, Sequence[str]], Finder]] = {
 
 
 class Estimator:
-    """Adds what is found to an observation; what is hidden for a moment stays where it was seen last."""
+    """Adds estimated poses to observations; a hidden object keeps its last pose."""
 
     def __init__(self, finders: Mapping[str, Finder]) -> None:
         self._finders, self._last = finders, dict[str, F64]()
 
     def estimate(self, observation: Observation) -> Observation:
-        """The observation with every pose that is known."""
+        """The observation with all known poses."""
         for name, finder in self._finders.items():
             found = None if name in observation.objects else finder.find(observation.images)
             if found is not None:
@@ -159,7 +159,7 @@ class Estimator:
 
 
 def estimator_of(robot: RobotSpec) -> Estimator | None:
-    """What finds the objects of a robot that are not recorded; None where all are."""
+    """The estimator of a robot's objects, or None if all their poses are recorded."""
     finders: dict[str, Finder] = {}
     installed = plugins(GROUP)
     for name, spec in robot.objects.items():
@@ -172,13 +172,13 @@ def estimator_of(robot: RobotSpec) -> Estimator | None:
 
 
 def prepared(robot: RobotSpec | None, known: bool = False) -> Callable[[Episode], Episode] | None:
-    """What a demonstration goes through before it is used: joints become tool poses, objects are found.
+    """A function that prepares demonstrations: joints to tool space, poses of objects from images.
 
     Args:
         known: see `recap.kinematics.tool_space`.
     """
     convert = tool_space(robot, known)
-    finders = {*FINDERS, *plugins(GROUP)}  # another source is a suite's own
+    finders = {*FINDERS, *plugins(GROUP)}  # other sources are estimated by a suite
     if robot is None or not any(spec.source.split(" ")[0] in finders for spec in robot.objects.values()):
         return convert
 
@@ -189,7 +189,7 @@ def prepared(robot: RobotSpec | None, known: bool = False) -> Callable[[Episode]
 
 
 def with_poses(episode: Episode, robot: RobotSpec) -> Episode:
-    """The demonstration with the poses of objects that are found in its images and were not recorded."""
+    """Add poses of objects that were not recorded, estimated from the demonstration's images."""
     missing = [n for n, spec in robot.objects.items() if spec.source != RECORDED and n not in episode.objects]
     estimator = estimator_of(robot) if missing and episode.images else None
     if estimator is None:
@@ -199,7 +199,7 @@ def with_poses(episode: Episode, robot: RobotSpec) -> Episode:
         images = {camera: frames[t] for camera, frames in episode.images.items()}
         seen = estimator.estimate(Observation(episode.proprio[t], episode.task, 0.0, images))
         for name, pose in seen.objects.items():
-            # Before it is first seen, an object is where it is seen first.
+            # Before an object is first seen, it gets its first pose.
             rows.setdefault(name, [pose] * t).append(pose)
     found = {name: np.array(poses, np.float32) for name, poses in rows.items()}
     return replace(episode, objects={**found, **episode.objects})

@@ -1,4 +1,4 @@
-"""What an instruction says, as a row of unit length: without weights, or through a sentence encoder."""
+"""Text encoders: instructions as unit vectors, by hashed words or by a sentence encoder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from recap.features.images import unit_rows
 from recap.features.pretrained import PublishedNetwork, digest_settings
 from recap.types import F32
 
-WORDS_REVISION = 1  # raise it when the same words come to give other numbers
+WORDS_REVISION = 1  # increment it if the same words give other numbers
 
-# A number keeps its sign: to turn by -45 is not to turn by 45. An underscore parts words.
+# Numbers keep their sign, since "turn by -45" differs from "turn by 45". An underscore separates words.
 WORD = re.compile(r"(?<![^\W_])[+-]?\d+(?:\.\d+)?|[^\W_]+")
 
 
-# Said in any instruction, whatever the task.
+# Words that occur in instructions of any task.
 FUNCTION_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -36,26 +36,26 @@ FUNCTION_WORDS = frozenset(
 
 
 class TextEncoder(Protocol):
-    """Turns texts into rows whose cosine distance is half their squared L2 distance."""
+    """Encodes texts as rows whose cosine distance is half their squared L2 distance."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any setting or weight that changes a row."""
+        """Changes with any setting or weight that affects a row."""
 
     @property
     def dim(self) -> int:
         """Width of a row."""
 
     def encode(self, texts: Sequence[str]) -> F32:
-        """(n, dim), each row of length one."""
+        """Texts -> (n, dim), rows of length 1."""
 
 
 @dataclass(frozen=True)
 class HashedWords:
-    """Words and the letters in them, hashed into a row; texts that share words or stems are near."""
+    """Hashes words and letter n-grams into a row; texts that share words or stems are near each other."""
 
     dim: int = 256  # width of a row; more means fewer collisions
-    letter_weight: float = 0.7  # how much a word's runs of letters count together, against the word itself
+    letter_weight: float = 0.7  # weight of a word's n-grams together, relative to the word
 
     def __post_init__(self) -> None:
         if self.dim < 8:
@@ -63,7 +63,7 @@ class HashedWords:
 
     @property
     def fingerprint(self) -> str:
-        """Of the settings; there are no weights."""
+        """Changes with the settings; there are no weights."""
         settings = (self.dim, self.letter_weight)
         return digest_settings({"encoder": "words", "revision": WORDS_REVISION, "settings": settings})
 
@@ -74,16 +74,16 @@ class HashedWords:
             counts = Counter(word.lstrip("+") for word in WORD.findall(plain))
             for word, count in counts.items():
                 for feature, weight in self._features(word):
-                    # A stable hash: Python's own differs from one process to the next.
+                    # A stable hash; Python's own differs between processes.
                     code = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
                     sign = 1 if code >> 63 else -1
                     row[code % self.dim] += sign * weight * (1 + math.log(count))
             if not row.any():
-                row[0] = 1  # no words at all: a text like any other without words
+                row[0] = 1  # all texts without words get the same row
         return unit_rows(rows)
 
     def _features(self, word: str) -> Iterator[tuple[str, float]]:
-        # Short words (the, to, a) say little; a number says all.
+        # Short words (the, to, a) carry little meaning. Numbers have full weight.
         yield from self._weighed(word, 1.0 if word[-1].isdigit() else min(1.0, len(word) / 5))
 
     def _weighed(self, word: str, weight: float) -> Iterator[tuple[str, float]]:
@@ -97,14 +97,14 @@ class HashedWords:
 
 
 class ContentWords(HashedWords):
-    """Hashed words without those that any instruction may have (with, both, into); the others count alike.
+    """Hashed words without function words (with, both, into); all other words have the same weight.
 
-    Tasks are told apart by short names of things (can, pot), which longer words between them would outweigh.
+    Short object names (can, pot) distinguish tasks, and would have less weight than longer words.
     """
 
     @property
     def fingerprint(self) -> str:
-        """Of the settings, and of the words that are left out."""
+        """Changes with the settings and the function words."""
         settings = (self.dim, self.letter_weight, sorted(FUNCTION_WORDS))
         return digest_settings({"encoder": "content-words", "revision": WORDS_REVISION, "settings": settings})
 
@@ -114,11 +114,11 @@ class ContentWords(HashedWords):
 
 
 class SentenceEncoder(PublishedNetwork):
-    """Any encoder with its tokenizer from a directory or by its hub name; mean of the tokens' last states.
+    """A text encoder with tokenizer, from a directory or hub name; the mean of the last hidden states.
 
     Args:
-        max_tokens: a longer text is cut.
-        batch_size: texts at a time.
+        max_tokens: longer texts are truncated.
+        batch_size: texts per batch.
     """
 
     def __init__(self, path_or_name: str | Path, max_tokens: int = 256, batch_size: int = 32) -> None:
@@ -130,7 +130,7 @@ class SentenceEncoder(PublishedNetwork):
             (),
             "AutoModel",
             {"encoder": "sentence", "settings": (max_tokens, "float32")},
-            unused=("pooler.",),  # on top, and many checkpoints lack it
+            unused=("pooler.",),  # not used, and many checkpoints lack it
             reads=True,
         )
         self.batch_size = batch_size
@@ -157,7 +157,7 @@ class SentenceEncoder(PublishedNetwork):
 
 
 def _checked(texts: Sequence[str]) -> Sequence[str]:
-    """A single string is a sequence of letters too, which nobody means."""
+    """Refuse a single string, which would be read as a sequence of letters."""
     if isinstance(texts, str):
         raise InputError("texts is a single string: give a list of texts")
     return texts

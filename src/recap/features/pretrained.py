@@ -1,4 +1,4 @@
-"""Published networks from a directory or the hub: found, checked, fingerprinted and loaded in one way."""
+"""Loads published networks from a directory or the hub, with checks and a fingerprint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from recap.errors import DatasetError, InputError, cause
 
 INSTALL = "pip install 'recap-robot[vision]'"
-# Only what is read here: never a pickled checkpoint that lies beside it.
+# Only files that are read here, never a pickled checkpoint.
 HUB_FILES = [
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model"),
@@ -22,12 +22,12 @@ TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"),
 )
-# Entries of config.json that say who wrote it, not what it computes.
+# Entries of config.json that do not affect what the network computes.
 UNUSED_CONFIG = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
 
 def optional_module(name: str, what: str) -> Any:
-    """A package of the `vision` extra, imported only now, or an InputError that says how to get it."""
+    """Import a package of the `vision` extra; an InputError says how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -35,10 +35,10 @@ def optional_module(name: str, what: str) -> Any:
 
 
 def find_model(path_or_name: str | Path, what: str, files: Sequence[str] = HUB_FILES) -> Path:
-    """The directory of a model that is on disk, in the hub's cache, or on the hub (`org/name@revision`).
+    """The directory of a model: on disk, in the hub's cache, or downloaded (`org/name@revision`).
 
     Args:
-        files: patterns of what is fetched from the hub.
+        files: patterns of the files to download.
     """
     given = str(path_or_name)
     directory = Path(given).expanduser()
@@ -68,7 +68,7 @@ def find_model(path_or_name: str | Path, what: str, files: Sequence[str] = HUB_F
 
 
 def read_config(directory: Path, kinds: Sequence[str], what: str) -> dict[str, Any]:
-    """config.json of a model whose `model_type` is one of `kinds`; any will do when none is named."""
+    """Read config.json and check that its `model_type` is one of `kinds`; empty: any."""
     file = directory / "config.json"
     try:
         config = json.loads(file.read_text("utf-8"))
@@ -83,7 +83,7 @@ def read_config(directory: Path, kinds: Sequence[str], what: str) -> dict[str, A
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """One file, or the shards that the index names: what transformers will read."""
+    """The weight files that transformers will read: one file, or the shards that the index lists."""
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if single.is_file():
         return [single]
@@ -97,13 +97,13 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def digest_weights(directory: Path) -> str:
-    """sha256 over names, dtypes, shapes and bytes of all weights, however they are split into files."""
+    """SHA-256 over names, dtypes, shapes and bytes of all weights; independent of the sharding."""
     from safetensors import SafetensorError, safe_open
 
     torch = optional_module("torch", "weights")
     digest = hashlib.sha256()
-    parts: dict[str, Any] = {}  # weight -> the file that has it
-    # Read every time: a cache keyed by time and size would miss an edit that keeps both.
+    parts: dict[str, Any] = {}  # weight -> file
+    # Not cached: a cache keyed by time and size would miss an edit that keeps both.
     with ExitStack() as stack:
         for file in _weight_files(directory):
             try:
@@ -119,7 +119,7 @@ def digest_weights(directory: Path) -> str:
 
 
 def digest_tokenizer(directory: Path) -> str:
-    """sha256 over the files a tokenizer is made from."""
+    """SHA-256 over the files of a tokenizer."""
     digest = hashlib.sha256()
     for file in (directory / name for name in sorted(TOKENIZER_FILES)):
         if file.is_file():
@@ -129,21 +129,21 @@ def digest_tokenizer(directory: Path) -> str:
 
 
 def digest_settings(settings: Mapping[str, Any]) -> str:
-    """sha256 of settings, among which a model's weights stand as their own digest."""
+    """SHA-256 of settings; weights are included as their digest."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 class PublishedNetwork:
-    """A published network that describes or finds something, ready to run.
+    """A published network, loaded for inference.
 
     Args:
-        path_or_name: a directory with config.json, weights as safetensors and perhaps a tokenizer, or a hub
-            name.
-        what: it should be, for errors.
-        kinds: of network that it may be, by `model_type`; none: any that only encodes.
-        class_name: of transformers.
-        settings: what else decides its numbers, by name, for the fingerprint.
-        unused: beginnings of the names of weights that may be missing.
+        path_or_name: a hub name, or a directory with config.json, safetensors weights and, if `reads`, a
+            tokenizer.
+        what: a name for errors.
+        kinds: allowed values of `model_type`; empty: any encoder.
+        class_name: a class of transformers.
+        settings: further settings for the fingerprint.
+        unused: prefixes of the names of weights that may be missing.
         reads: whether it has a tokenizer.
     """
 
@@ -172,7 +172,7 @@ class PublishedNetwork:
 
 
 def load_model(directory: Path, class_name: str, unused: Sequence[str] = ()) -> Any:
-    """A network ready to run; a missing weight is an error, unless its name starts with one of `unused`."""
+    """Load a network for inference; refuses missing weights, except those with a prefix in `unused`."""
     transformers = optional_module("transformers", class_name)
     with _quietly(transformers):
         model, info = _loaded(
@@ -182,7 +182,7 @@ def load_model(directory: Path, class_name: str, unused: Sequence[str] = ()) -> 
             dtype="float32",
             output_loading_info=True,
         )
-    # transformers fills what is missing with random numbers and goes on; a description must not.
+    # transformers would initialise missing weights with random numbers.
     missing = sorted(name for name in info["missing_keys"] if not name.startswith(tuple(unused)))
     if missing:
         raise DatasetError(f"{directory} lacks {len(missing)} weights of {class_name}, such as {missing[0]}")
@@ -190,7 +190,7 @@ def load_model(directory: Path, class_name: str, unused: Sequence[str] = ()) -> 
 
 
 def load_tokenizer(directory: Path) -> Any:
-    """The tokenizer that lies beside a model."""
+    """Load the tokenizer in the directory of a model."""
     transformers = optional_module("transformers", "tokenizer")
     with _quietly(transformers):
         return _loaded(transformers.AutoTokenizer.from_pretrained, directory)
@@ -199,13 +199,13 @@ def load_tokenizer(directory: Path) -> Any:
 def _loaded(load: Callable[..., Any], directory: Path, **options: Any) -> Any:
     try:
         return load(str(directory), trust_remote_code=False, local_files_only=True, **options)
-    except Exception as error:  # whatever the library raises on a damaged directory, the remedy is the same
+    except Exception as error:  # the library raises many types; the remedy is the same
         raise DatasetError(f"{directory} cannot be loaded: {cause(error)}") from error
 
 
 @contextmanager
 def _quietly(transformers: Any) -> Iterator[None]:
-    """No progress bars or load reports on the terminal; what matters in them is raised instead."""
+    """Turn off progress bars and load reports; missing weights raise an error instead."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""Objects found by their name in words, through SAM3: where they are and how large."""
+"""Finds objects by a phrase, with SAM3: their position and size in the image."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from recap.features.images import check_frames, normalise, resample, resize
 from recap.features.pretrained import PublishedNetwork
 from recap.types import F32, F64, U8
 
-HALF = (0.5, 0.5, 0.5)  # mean and deviation of the pixels SAM3 was trained on
+HALF = (0.5, 0.5, 0.5)  # mean and deviation of SAM3's training images
 
 
 def mask_extent(mask: NDArray[np.bool_]) -> F64 | None:
-    """Centre of mass x, y and width, height of a mask (h, w), in pixels; None of an empty one.
+    """Centre of mass x, y and width, height of a mask (h, w), in pixels; None if the mask is empty.
 
-    Pixel i covers i to i + 1, so that a mask of the whole image has its centre at w / 2 and is w wide.
+    Pixel i covers i to i + 1, so a mask of the whole image has its centre at w / 2 and width w.
     """
     rows, columns = np.nonzero(mask)
     if not len(rows):
@@ -31,7 +31,7 @@ def mask_extent(mask: NDArray[np.bool_]) -> F64 | None:
 
 
 def best_instance(logits: F32, presence: float, threshold: float) -> int | None:
-    """Which query (q,) scores best, given the logit that the object is there at all; None below threshold."""
+    """Index of the query (q,) with the best score, given the presence logit; None below the threshold."""
     if not len(logits):
         return None
     best = int(np.argmax(logits))
@@ -44,11 +44,11 @@ def _sigmoid(value: float) -> float:
 
 
 class Sam3Objects(PublishedNetwork):
-    """Finds each named object by a phrase, the best instance of it.
+    """Finds the best instance of each object by its phrase.
 
     Args:
         prompts: object -> the phrase that describes it, such as {"block": "grey T-shaped block"}.
-        threshold: an instance must score more than this, 0..1.
+        threshold: minimum score of an instance, 0..1.
     """
 
     def __init__(self, path_or_name: str | Path, prompts: Mapping[str, str], threshold: float = 0.3) -> None:
@@ -59,7 +59,7 @@ class Sam3Objects(PublishedNetwork):
         super().__init__(
             path_or_name,
             "SAM3 model",
-            # The published checkpoint is the video model, which holds the image model as its detector.
+            # The published checkpoint is the video model, which contains the image model as its detector.
             ("sam3", "sam3_video"),
             "Sam3Model",
             {"finder": "sam3", "settings": (sorted(prompts.items()), threshold, "float32")},
@@ -81,7 +81,7 @@ class Sam3Objects(PublishedNetwork):
         return tokens
 
     def find(self, image: U8) -> dict[str, F64]:
-        """Name -> centre x, centre y, width, height in pixels of the frame (h, w, 3); absent if not found."""
+        """Name -> centre x, centre y, width, height in pixels of the frame (h, w, 3), for objects found."""
         frame = check_frames(np.asarray(image)[None])
         height, width = frame.shape[1:3]
         pixels = normalise(resize(frame, self._size), HALF, HALF)

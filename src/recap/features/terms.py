@@ -1,4 +1,4 @@
-"""The terms a moment is described by; each turns an episode into one row a frame."""
+"""The terms of descriptors; each term describes an episode by one row per frame."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from recap.robot import RobotSpec
 from recap.types import F32, F64, U8, Frames, Requires
 from recap_client.messages import TIME_OFFSET
 
-SPACE_DIM = 7  # of a pose in space: xyz and a quaternion, w first
-# What a unit of a 6-D rotation counts for, and a gripper from closed to open.
+SPACE_DIM = 7  # size of a pose in space: xyz and a quaternion, w first
+# Metres that a change of 1 counts for: of a number of a 6-D rotation, and of a gripper (closed to open).
 ACTION_METRES = {"rotation6d": 0.05, "gripper": 0.1}
 UPRIGHT = np.array([0, 0, 0, 1, 0, 0, 0], np.float64)
 
 
 class Term(Protocol):
-    """One way to describe a moment. Frozen dataclasses, so that their fields are their fingerprint.
+    """One part of a descriptor: a frozen dataclass, whose fields are its fingerprint.
 
     A term that needs objects or a goal also has `requires`.
     """
@@ -37,12 +37,12 @@ class Term(Protocol):
 
 
 def object_poses(episode: Frames, name: str) -> F64:
-    """The object's poses (t, 3), or (t, 7) in space, turned to the equal pose nearest to the goal."""
+    """The object's poses (t, 3) or (t, 7), each as the symmetric pose nearest to the goal (or upright)."""
     if name not in episode.objects:
         raise InputError(f"episode {episode.id} has no object '{name}': it has {sorted(episode.objects)}")
     poses = np.asarray(episode.objects[name], np.float64)
     symmetry = episode.symmetry
-    if symmetry == 1:  # one name only, and no term looks at whole turns
+    if symmetry == 1:  # there is only one pose, and no term depends on whole turns
         return poses
     if episode.goal is not None and len(episode.goal) != poses.shape[1]:
         raise InputError(
@@ -55,7 +55,7 @@ def object_poses(episode: Frames, name: str) -> F64:
 
 
 def planar_poses(episode: Frames, name: str) -> F64:
-    """The object's poses (t, 3), for terms that know the plane only."""
+    """The object's poses (t, 3), for terms of the plane."""
     poses = object_poses(episode, name)
     if poses.shape[1] != 3:
         raise InputError(f"object '{name}' of {episode.id} has {poses.shape[1]}-D poses, not x, y, angle")
@@ -63,7 +63,7 @@ def planar_poses(episode: Frames, name: str) -> F64:
 
 
 def goal_of(episode: Frames) -> F64:
-    """The goal pose (3,), or (7,) in space, as the equal pose turned least."""
+    """The goal pose (3,) or (7,), as the symmetric pose with the smallest rotation."""
     if episode.goal is None:
         raise InputError(f"episode {episode.id} has no goal: choose a preset that needs none")
     goal = np.asarray(episode.goal, np.float64)
@@ -74,31 +74,31 @@ def goal_of(episode: Frames) -> F64:
     if len(goal) == SPACE_DIM:
         return canonical_poses3(goal, UPRIGHT, episode.symmetry)
     canonical = canonical_poses(goal, np.zeros(3), episode.symmetry)
-    # A query is asked by each of its equal poses in turn; the object's follows the goal's.
+    # A query is repeated for each symmetric pose of the goal; `object_poses` follows the goal.
     canonical[2] += episode.symmetry_index * 2 * np.pi / episode.symmetry
     return canonical
 
 
 @dataclass(frozen=True)
 class Actions:
-    """The actions to come, the last one held at the end; only training knows them."""
+    """The next actions, the last one repeated past the end; known only in training."""
 
     width: int
     horizon: int
-    frame: str | None = None  # an object in whose frame their positions are
-    as_steps: bool = False  # differences from one action to the next instead
-    measured: tuple[int, ...] = ()  # which number of proprioception each is less, -1: none; empty: all as is
-    scales: tuple[float, ...] = ()  # by which each is multiplied
+    frame: str | None = None  # object whose frame the positions are in
+    as_steps: bool = False  # differences between consecutive actions
+    measured: tuple[int, ...] = ()  # index of the proprioception to subtract, -1: none; empty: none at all
+    scales: tuple[float, ...] = ()  # factor of each number; empty: 1
 
     @classmethod
     def from_now(cls, robot: RobotSpec, horizon: int) -> Actions:
-        """From where the robot is now, in metres."""
+        """The next actions relative to the robot's state, scaled to metres."""
         scales = [ACTION_METRES.get(f.kind, 1.0) for f in robot.action for _ in range(f.size)]
         return cls(robot.act.size, horizon, measured=tuple(robot.measured.tolist()), scales=tuple(scales))
 
     @property
     def dim(self) -> int:
-        """All of them side by side."""
+        """The width of all actions concatenated."""
         return self.width * self.horizon
 
     @property
@@ -122,16 +122,16 @@ class Actions:
 
 @dataclass(frozen=True)
 class Proprio:
-    """Proprioception and its history: the last `n_steps` rows, the first one held before the start."""
+    """The last `n_steps` rows of proprioception; before the start the first row is repeated."""
 
-    letters: str  # what each number is: see `recap.robot.Kind`
-    position_weight: float = 1.0  # of a squared difference of positions, over other numbers
+    letters: str  # one letter per number, see `recap.body.Kind`
+    position_weight: float = 1.0  # weight of squared differences of positions, relative to other numbers
     n_steps: int = 1
-    frame: str | None = None  # an object in whose frame the robot is
+    frame: str | None = None  # object whose frame the positions are in
 
     @property
     def dim(self) -> int:
-        """All rows of the window side by side."""
+        """The width of all rows of the window concatenated."""
         return len(self.letters) * self.n_steps
 
     @property
@@ -162,7 +162,7 @@ class Proprio:
 
 @dataclass(frozen=True)
 class Time:
-    """Progress since the start of the run, seconds."""
+    """Seconds since the start of the episode."""
 
     dim: int = 1
 
@@ -174,14 +174,14 @@ class Time:
 
 @dataclass(frozen=True)
 class ObjectPoses:
-    """Several objects' poses as they are, side by side: the paper's object feature."""
+    """Poses of several objects concatenated, unchanged: the paper's object feature."""
 
     names: tuple[str, ...]
-    columns: tuple[int, int]  # of a box, (0, 2) is its centre and (2, 4) its width and height
+    columns: tuple[int, int]  # begin, end; of a box, (0, 2) is the centre, (2, 4) width and height
 
     @property
     def dim(self) -> int:
-        """Columns of all objects."""
+        """The number of columns of all objects."""
         return len(self.names) * (self.columns[1] - self.columns[0])
 
     @property
@@ -200,7 +200,7 @@ class ObjectPoses:
 
 @dataclass(frozen=True)
 class ImageFeature:
-    """What a camera sees, through an encoder: unit rows, half of whose squared distance is the cosine one."""
+    """Encoded images of a camera: unit rows, so half their squared distance is the cosine distance."""
 
     encoder: ImageEncoder
     camera: str
@@ -225,7 +225,7 @@ class ImageFeature:
 
 @dataclass(frozen=True)
 class FirstImage(ImageFeature):
-    """What a camera saw as the episode began, the same in every row: for stage 1, which reads no other."""
+    """The encoded first image of the episode, repeated in every row; for stage 1, which uses no other."""
 
     from_start: ClassVar[bool] = True
 
@@ -238,7 +238,7 @@ class FirstImage(ImageFeature):
 
 @dataclass(frozen=True)
 class Instruction:
-    """The task's words, through an encoder."""
+    """The encoded instruction."""
 
     encoder: TextEncoder
 

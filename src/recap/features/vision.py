@@ -1,4 +1,4 @@
-"""What an image looks like, as a row of unit length: without weights, or through DINOv3 or SigLIP."""
+"""Image encoders: images as unit vectors, by colours and edges, or by DINOv3 or SigLIP."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from recap.types import F32, U8
 
 Token = Literal["cls", "mean"]
 
-PATCHES_REVISION = 1  # raise it when the same pixels come to give other numbers
+PATCHES_REVISION = 1  # increment it if the same pixels give other numbers
 
-# Lightness, red against green, yellow against blue; colour counts for less than light and dark.
+# Lightness, red minus green, yellow minus blue; colour has less weight than lightness.
 OPPONENTS = np.array([(1 / 3, 1 / 3, 1 / 3), (0.3, -0.3, 0.0), (0.15, 0.15, -0.3)], np.float32)
 
 
 class ImageEncoder(Protocol):
-    """Turns frames into rows whose cosine distance is half their squared L2 distance."""
+    """Encodes frames as rows whose cosine distance is half their squared L2 distance."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any setting or weight that changes a row."""
+        """Changes with any setting or weight that affects a row."""
 
     @property
     def dim(self) -> int:
         """Width of a row."""
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
-        """Frames (n, h, w, 3), or any sequence of frames -> (n, dim), each row of length one."""
+        """Frames (n, h, w, 3), or any sequence of frames -> (n, dim), rows of length 1."""
 
 
 @lru_cache(maxsize=8)
 def _soft_cells(size: int, n_cells: int) -> F32:
-    """(n_cells, size) overlapping triangles, rows of sum one, so that a small shift is a small change."""
+    """Overlapping triangles (n_cells, size), rows of sum 1, so that small shifts give small changes."""
     position = (np.arange(size) + 0.5) / size * n_cells - 0.5
     weights = np.maximum(0.0, 1 - np.abs(position - np.arange(n_cells)[:, None]) / 1.5)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
@@ -49,12 +49,12 @@ def _soft_cells(size: int, n_cells: int) -> F32:
 
 @dataclass(frozen=True)
 class PatchEncoder:
-    """Where which colours and which edges are: opponent colours and edge directions on two coarse grids."""
+    """Opponent colours and edge directions on two coarse grids; no weights."""
 
-    colour_cells: int = 4  # a side of the grid of colours
+    colour_cells: int = 4  # cells per side of the colour grid
     edge_cells: int = 6
-    n_directions: int = 6  # of edges that are told apart, over half a turn
-    edge_weight: float = 2.0  # how much edges count against colours
+    n_directions: int = 6  # edge directions over half a turn
+    edge_weight: float = 2.0  # weight of edges relative to colours
 
     def __post_init__(self) -> None:
         grids = self.colour_cells, self.edge_cells
@@ -63,20 +63,20 @@ class PatchEncoder:
 
     @cached_property
     def _directions(self) -> F32:
-        turn = np.arange(self.n_directions) * (2 * np.pi / self.n_directions)  # twice: edges have no sign
+        turn = np.arange(self.n_directions) * (2 * np.pi / self.n_directions)  # doubled: edges have no sign
         return np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
 
-    SIZE: ClassVar[int] = 32  # pixels a side that are looked at: finer ones only make it jumpy
+    SIZE: ClassVar[int] = 32  # pixels per side; finer images make the rows less stable
 
     @property
     def fingerprint(self) -> str:
-        """Of the settings; there are no weights."""
+        """Changes with the settings; there are no weights."""
         settings = (self.colour_cells, self.edge_cells, self.n_directions, self.edge_weight, self.SIZE)
         return digest_settings({"encoder": "patches", "revision": PATCHES_REVISION, "settings": settings})
 
     @property
     def dim(self) -> int:
-        """Six half-wave colours a cell, and one number a direction and cell."""
+        """Six rectified colours per colour cell, and one number per direction and edge cell."""
         return 6 * self.colour_cells**2 + self.n_directions * self.edge_cells**2
 
     def encode(self, images: Sequence[U8] | U8) -> F32:
@@ -88,7 +88,7 @@ class PatchEncoder:
         pixels = resize(images, size).reshape(n, -1, 3).transpose(0, 2, 1)
         planes = (OPPONENTS @ pixels).reshape(n, 3, size, size)
         edges = self._edges(planes[:, 0])
-        contrast = planes - planes.mean(axis=(2, 3), keepdims=True)  # what stands out, not how bright it is
+        contrast = planes - planes.mean(axis=(2, 3), keepdims=True)  # without the mean brightness and colour
         colours = np.concatenate([np.maximum(contrast, 0), np.maximum(-contrast, 0)], axis=1)
         parts = []
         for maps, cells, weight in (
@@ -99,12 +99,12 @@ class PatchEncoder:
             pooled: F32 = np.matmul(pool @ maps, pool.T).reshape(n, -1)
             parts.append(np.float32(weight) * unit_rows(pooled))
         rows = np.concatenate(parts, axis=1)
-        # A blank image has neither colours nor edges, yet its row must have a length: the same for each one.
+        # A uniform image has neither contrast nor edges; all such images get the same unit row.
         rows[~rows.any(axis=1), 0] = 1
         return unit_rows(rows)
 
     def _edges(self, light: F32) -> F32:
-        """(n, s, s) -> (n, directions, s, s): strength of the edge times how well it fits each direction."""
+        """(n, s, s) -> (n, directions, s, s): strength of the edge times its match to each direction."""
         n, size, _ = light.shape
         across, down = np.zeros_like(light), np.zeros_like(light)
         across[:, :, 1:-1] = light[:, :, 2:] - light[:, :, :-2]
@@ -119,18 +119,18 @@ class PatchEncoder:
 
 
 class DinoEncoder(PublishedNetwork):
-    """DINOv3 (ViT) from a directory or by its hub name.
+    """DINOv3 (ViT) from a directory or hub name.
 
     Args:
         token: `cls`, or `mean` of the patch tokens.
-        size: pixels a side that the network sees, a multiple of its patch size.
-        batch_size: frames at a time.
+        size: pixels per side of the network's input, a multiple of its patch size.
+        batch_size: frames per batch.
     """
 
     NAME, LABEL, CLASS = "dino", "DINOv3", "AutoModel"
     TYPES: tuple[str, ...] = ("dinov3_vit",)
-    UNUSED: tuple[str, ...] = ("embeddings.mask_token",)  # it stands for a masked patch
-    MEAN, STD = IMAGENET_MEAN, IMAGENET_STD  # of the pixels it was trained on
+    UNUSED: tuple[str, ...] = ("embeddings.mask_token",)  # used only for masked patches
+    MEAN, STD = IMAGENET_MEAN, IMAGENET_STD  # of its training images
 
     def __init__(
         self, path_or_name: str | Path, token: Token = "cls", size: int = 224, batch_size: int = 32
@@ -163,16 +163,16 @@ class DinoEncoder(PublishedNetwork):
             return unit_rows(self._row(self._model(pixel_values=given)).numpy())
 
     def _row(self, answer: Any) -> Any:
-        """(n, dim) of what the network gives."""
+        """The rows (n, dim) from the network's output."""
         tokens = answer.last_hidden_state
         if self.token == "cls":
             return tokens[:, 0]
-        # after the class token and the registers
+        # The patch tokens follow the class token and the registers.
         return tokens[:, 1 + self._model.config.num_register_tokens :].mean(1)
 
 
 class SiglipEncoder(DinoEncoder):
-    """The vision half of SigLIP, from a directory or by its hub name: its pooled row."""
+    """The pooled output of SigLIP's vision model, from a directory or hub name."""
 
     NAME, LABEL, CLASS = "siglip", "SigLIP", "SiglipVisionModel"
     TYPES, UNUSED = ("siglip", "siglip_vision_model"), ()
@@ -188,10 +188,10 @@ class SiglipEncoder(DinoEncoder):
 
 
 def make_image_encoder(name: str) -> ImageEncoder:
-    """`patches`, `dino:PATH`, `dino-mean:PATH` for the mean patch token, `siglip:PATH`, or an installed one.
+    """Make `patches`, `dino:PATH`, `dino-mean:PATH` (mean patch token), `siglip:PATH` or an installed one.
 
-    PATH is a directory or a hub name. Packages add encoders by entry points of the group `recap.encoders`,
-    functions of what follows the colon.
+    PATH is a directory or a hub name. Packages add encoders by entry points of the group `recap.encoders`:
+    functions of the text after the colon.
     """
     kind, _, model = name.partition(":")
     if name == "patches":

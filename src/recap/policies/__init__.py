@@ -1,1 +1,1 @@
-"""What to do, given a moment and a retrieved chunk: a world-action model, stateless and batched."""
+"""The policy: a stateless, batched world-action model conditioned on a retrieved chunk."""

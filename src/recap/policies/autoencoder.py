@@ -1,4 +1,4 @@
-"""Images to latents and back: diffusers' Wan autoencoder, every image encoded alone."""
+"""Images to latents and back with diffusers' Wan autoencoder; each image is encoded on its own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from recap.policies.network import load_strictly, published_part, read_part, rea
 from recap.types import F32, U8
 
 SMALL = {"base_dim": 16, "num_res_blocks": 1, "dim_mult": [1, 2, 4, 4]}  # 2.6 M parameters
-AT_ONCE = 512 * 64 * 64  # px that go through it together: the published one needs about 2 KiB a pixel
+AT_ONCE = 512 * 64 * 64  # px that are processed together: the published network needs about 2 KiB per pixel
 
 
 def build_autoencoder(channels: int = 16, **values: Any) -> nn.Module:
-    """An `AutoencoderKLWan` with fresh weights; small without arguments."""
+    """An `AutoencoderKLWan` with fresh weights; small by default."""
     from diffusers import AutoencoderKLWan
 
     mean, std = [0.0] * channels, [1.0] * channels
@@ -30,10 +30,10 @@ def build_autoencoder(channels: int = 16, **values: Any) -> nn.Module:
 
 
 def _quick_at_images(network: nn.Module) -> nn.Module:
-    """The same network, several times as fast where a film has one frame.
+    """The same network, several times faster on single frames.
 
-    Of a kernel in time only the last slice sees that frame, the others see zeros: it is a convolution in the
-    plane.
+    Only the last time slice of each kernel sees a single frame, the others see zeros. The convolution is
+    then two-dimensional.
     """
     from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d
 
@@ -54,7 +54,7 @@ def _quick_at_images(network: nn.Module) -> nn.Module:
 
 
 def load_published_autoencoder(source: str | Path) -> nn.Module:
-    """A Wan autoencoder, strictly, from a diffusers folder, its `vae` folder, or a hub name."""
+    """Load a Wan autoencoder strictly from a diffusers folder, its `vae` folder, or a hub name."""
     from diffusers import AutoencoderKLWan
 
     folder = published_part(source, "vae")
@@ -82,7 +82,7 @@ def to_bytes(pixels: Tensor) -> U8:
 
 
 class FrameEncoder(nn.Module):
-    """The autoencoder with its latents brought to mean 0 and deviation 1 a channel."""
+    """The autoencoder with latents normalised to mean 0 and deviation 1 per channel."""
 
     mean: Tensor
     std: Tensor
@@ -95,7 +95,7 @@ class FrameEncoder(nn.Module):
         self.register_buffer("std", torch.tensor(config.latents_std).view(1, -1, 1, 1))
 
     def refuse_other(self, image: ImageConfig) -> None:
-        """Latents of another shape than the policy's are refused."""
+        """Raise an error if the latents do not have the policy's shape."""
         config = self.network.config
         made, wanted = (config.z_dim, config.scale_factor_spatial), (image.channels, image.scale)
         if made != wanted:
@@ -110,7 +110,7 @@ class FrameEncoder(nn.Module):
         return (latent.float() - self.mean) / self.std
 
     def decode(self, latents: Tensor) -> Tensor:
-        """The inverse of `encode`, as far as there is one."""
+        """The approximate inverse of `encode`."""
         raw = latents * self.std + self.mean
         found: Tensor = self.network.decode(raw[:, :, None].to(self.network.dtype)).sample[:, :, 0]
         return found.float()

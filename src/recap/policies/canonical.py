@@ -1,4 +1,4 @@
-"""The camera image in the canonical frame: a warp of its pixels, never a new drawing."""
+"""The camera image in the canonical frame, by warping its pixels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from recap.policies.config import ImageConfig
 from recap.robot import Fit
 from recap.types import F64, U8
 
-BEYOND = 255  # outside the camera's view it is white
+BEYOND = 255  # pixels outside the camera's view are white
 
 
 def make_square(image: U8, fit: Fit) -> U8:
-    """An image with black borders (letterbox), its middle (crop), or as it is, to be squeezed (resize)."""
+    """Make an image square by black borders (letterbox) or cropping (crop); unchanged for resize."""
     height, width = image.shape[:2]
     if fit == "resize" or height == width:
         return image
@@ -30,10 +30,10 @@ def make_square(image: U8, fit: Fit) -> U8:
 
 
 def canonical_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, fit: Fit = "resize") -> U8:
-    """(size, size, 3): the surroundings of `frame`, turned with it; the whole image when not aligned.
+    """The image around `frame`, rotated with it: (size, size, 3); the whole image if not aligned.
 
     Args:
-        fit: how an image that is not square becomes so.
+        fit: how an image becomes square.
     """
     import cv2
 
@@ -45,7 +45,7 @@ def canonical_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, f
     if config.view == "camera" or not aligned:
         square = make_square(image, fit)
         return np.asarray(cv2.resize(square, size, interpolation=cv2.INTER_AREA), np.uint8)
-    if image.shape[0] > config.camera_size:  # a warp takes single pixels: a larger camera would be jagged
+    if image.shape[0] > config.camera_size:  # a warp samples single pixels: a larger image would be jagged
         image = resize_image(image, (config.camera_size, config.camera_size))
     warped = cv2.warpAffine(
         image,
@@ -59,7 +59,7 @@ def canonical_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, f
 
 
 def camera_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, around: U8) -> U8:
-    """The inverse of `canonical_image`: the picture laid over a camera image of any size."""
+    """The inverse of `canonical_image`: draws the picture onto a camera image of any size."""
     import cv2
 
     size = (around.shape[1], around.shape[0])
@@ -72,7 +72,7 @@ def camera_image(image: U8, frame: F64, config: ImageConfig, aligned: bool, arou
 
 
 def _to_camera(frame: F64, config: ImageConfig, camera_size: int) -> F64:
-    """(2, 3): from a pixel of the canonical image to one of the camera's, pixel centres at half integers."""
+    """The (2, 3) matrix from canonical to camera pixels, with pixel centres at half integers."""
     per_unit = camera_size / config.world
     zoom = config.span / config.size * per_unit
     c, s = math.cos(float(frame[2])) * zoom, math.sin(float(frame[2])) * zoom

@@ -1,4 +1,4 @@
-"""A policy on disk: config.json, weights as safetensors and a model card; whole or not there."""
+"""A policy on disk: config.json, weights as safetensors and a model card, written atomically."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def save_pretrained(
     contents: Mapping[str, Sequence[str]] | None = None,
     half: bool = False,
 ) -> None:
-    """Write the policy to the directory `path`; one that is there already is replaced only by a whole one.
+    """Write the policy to the directory `path`; an existing policy is replaced only by a complete one.
 
     Args:
-        training: how it came to be, for its card.
-        contents: ids of the demonstrations that it learned from (train) and was judged by (held_out).
+        training: facts about the training, for config and card.
+        contents: ids of the demonstrations for training (train) and validation (held_out).
         half: store weights in 16 bits.
     """
     from safetensors import SafetensorError
@@ -48,7 +48,7 @@ def save_pretrained(
 
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
     if old.exists() and not path.exists():
-        old.rename(path)  # an earlier writing was killed between its two renames
+        old.rename(path)  # an earlier call was killed between its two renames
     for left in (partial, old):
         shutil.rmtree(left, ignore_errors=True)
     try:
@@ -81,28 +81,35 @@ def save_pretrained(
         shutil.rmtree(partial, ignore_errors=True)
         if old.exists() and not path.exists():
             old.rename(path)
-        if isinstance(error, (OSError, SafetensorError)):  # the second where the disk is full
+        if isinstance(error, (OSError, SafetensorError)):  # SafetensorError on a full disk
             why = getattr(error, "strerror", None) or error
             raise DatasetError(f"cannot write {path} ({why}): what was there before is kept") from error
         raise
 
 
 def read_config(source: str | Path) -> PolicyConfig:
-    """Of a policy on disk, without its weights."""
+    """The config of a policy on disk, without loading its weights."""
     return PolicyConfig.from_json(_read_body(find_checkpoint(source)).get("policy") or {})
 
 
 def read_stamp(source: str | Path) -> RetrievalStamp:
-    """How a policy on disk was trained to retrieve, without its weights."""
+    """How a policy on disk was trained to retrieve, without loading its weights."""
     values = _read_body(find_checkpoint(source)).get("retrieval")
     return configs.read(RetrievalStamp, values, "the policy's retrieval")
 
 
 def read_training(source: str | Path) -> tuple[Mapping[str, Any], dict[str, frozenset[str]]]:
-    """How a policy on disk was trained, and the ids of its demonstrations by side, as far as it is known."""
+    """How a policy on disk was trained, and the ids of its demonstrations by side, if they are known."""
     body = _read_body(find_checkpoint(source))
     sides = (body.get("demonstrations") or {}).items()
     return body.get("training") or {}, {side: frozenset(ids.split()) for side, ids in sides}
+
+
+def held_out_errors(source: str | Path) -> tuple[float, float] | None:
+    """RMS action errors on held-out demonstrations: of the policy on disk, and of replay; None if unknown."""
+    facts, _ = read_training(source)
+    ours, replay = (facts.get(f"held_out_{name}_error") for name in ("policy", "replay"))
+    return None if ours is None or replay is None else (float(ours), float(replay))
 
 
 def _read_body(path: Path) -> dict[str, Any]:
@@ -116,7 +123,7 @@ def _read_body(path: Path) -> dict[str, Any]:
 
 
 def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
-    """Load a policy from a directory, or a shipped one by name; strictly."""
+    """Load a policy strictly from a directory, or a shipped policy by name."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -160,7 +167,7 @@ def from_pretrained(source: str | Path, device: str = "cpu") -> TrainedPolicy:
 
 
 def _check_weights(path: Path, digest: str | None) -> None:
-    """Refuse weights that are not those that were saved: a flipped bit would drive a robot."""
+    """Raise an error if the weights are not the saved ones: a flipped bit could drive a robot."""
     if digest is None:
         log.warning("checkpoint %s does not say the SHA-256 of its weights: they are not checked", path)
     elif digest != file_sha256(path / WEIGHTS):
@@ -171,7 +178,7 @@ def _check_weights(path: Path, digest: str | None) -> None:
 
 
 def find_checkpoint(source: str | Path) -> Path:
-    """The directory of a shipped policy by name, or of one by path."""
+    """The directory of a policy, by the name of a shipped one or by path."""
     shipped = shipped_policies()
     path = shipped.get(str(source), Path(source))
     if not (path / CONFIG).is_file():
@@ -182,7 +189,7 @@ def find_checkpoint(source: str | Path) -> Path:
 
 
 def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
-    """Of the network and of the autoencoder."""
+    """Parameters of the network and of the autoencoder."""
     count = {"network": sum(p.numel() for p in policy.model.parameters())}
     if policy.encoder is not None:
         count["autoencoder"] = sum(p.numel() for p in policy.encoder.network.parameters())
@@ -190,7 +197,7 @@ def n_parameters(policy: TrainedPolicy) -> dict[str, int]:
 
 
 def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> str:
-    """What the policy is, for people."""
+    """A description of the policy for people."""
     policy, training = body["policy"], body["training"]
     robot, kind = policy["robot"], network_kind(policy["backbone"]).model()
     cameras = ", ".join(policy["image"]["cameras"])
@@ -227,6 +234,6 @@ def model_card(name: str, body: Mapping[str, Any], count: Mapping[str, int]) -> 
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The autoencoder's arguments, without what diffusers adds for itself; its channels by our name."""
+    """The autoencoder's arguments, without those that diffusers adds."""
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in config.items() if not k.startswith("_")}
     return values

@@ -1,4 +1,4 @@
-"""What a policy is: its inputs, its slots and its network, as data that a checkpoint keeps."""
+"""The configuration of a policy: inputs, slots and network; a checkpoint contains it."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ VIEWS = ("top-down", "camera")
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """How a camera image becomes what the network sees.
+    """How a camera image becomes an input of the network.
 
-    What a camera sees that looks straight down on a plane (`top-down`) is warped, pixels to pixels, into the
-    canonical frame; what any other sees (`camera`) is only made square, as the robot's description says.
+    The image of a camera that looks straight down on a plane (`top-down`) is warped into the canonical frame.
+    Any other image (`camera`) is only made square, as the robot's description says.
     """
 
     cameras: tuple[str, ...] = ()
-    camera_size: int = 96  # px of a side that a simulator should draw
-    size: int = 64  # px of a side, as the network sees it
+    camera_size: int = 96  # px of a side that a simulator should render
+    size: int = 64  # px of a side of the network's input
     view: View = "camera"
-    world: float = 1.0  # top-down: what the camera image spans, in units of the poses
-    span: float = 1.0  # top-down: what the canonical image spans, when aligned; the whole world when not
-    white: bool = False  # whether most of a picture is white, which an autoencoder need not learn
+    world: float = 1.0  # top-down: width of the camera image, in units of the poses
+    span: float = 1.0  # top-down: width of the canonical image if aligned; otherwise it shows the whole world
+    white: bool = False  # most pixels are white background, which an autoencoder need not learn
     channels: int = 16  # of a latent
-    scale: int = 8  # px a latent's side
-    retrieved_cameras: tuple[str, ...] = ()  # whose frames of the retrieved chunk are shown; none: all
-    future_cameras: tuple[str, ...] = ()  # whose frames to come are predicted; none: all
+    scale: int = 8  # px of the image per latent pixel, along a side
+    retrieved_cameras: tuple[str, ...] = ()  # cameras with retrieved frames as input; none: all
+    future_cameras: tuple[str, ...] = ()  # cameras with predicted future frames; none: all
 
     def __post_init__(self) -> None:
         one_of("view", self.view, VIEWS)
@@ -57,55 +57,55 @@ class ImageConfig:
 
     @property
     def retrieved(self) -> tuple[str, ...]:
-        """Cameras whose frames of the retrieved chunk are shown."""
+        """Cameras with retrieved frames as input."""
         return self.retrieved_cameras or self.cameras
 
     @property
     def future(self) -> tuple[str, ...]:
-        """Cameras whose frames to come are predicted."""
+        """Cameras with predicted future frames."""
         return self.future_cameras or self.cameras
 
     @property
     def latent_size(self) -> int:
-        """Of a side."""
+        """Side of a latent, in latent pixels."""
         return self.size // self.scale
 
 
 class AnyNetworkConfig:
-    """Sizes of a network; its kind is the backbone. A subclass is a frozen dataclass with defaults.
+    """Sizes of a network; the subclass defines the backbone and is a frozen dataclass with defaults.
 
-    A package adds one of its own by an entry point of the group `recap.backbones`, named as its backbone.
+    A package adds a subclass by an entry point of the group `recap.backbones`, named after its backbone.
     """
 
     backbone: ClassVar[str]
-    sees_pixels: ClassVar[bool]  # rather than latents of an autoencoder
-    blocks: ClassVar[tuple[str, ...]]  # what is sharded as one
-    sizes: ClassVar[tuple[str, ...]] = ()  # that `recap train --size` offers, beside the library's
+    sees_pixels: ClassVar[bool]  # instead of latents of an autoencoder
+    blocks: ClassVar[tuple[str, ...]]  # classes of modules that are sharded and compiled one by one
+    sizes: ClassVar[tuple[str, ...]] = ()  # for `recap train --size`, in addition to the library's
     num_layers: int
 
     @classmethod
     def model(cls) -> type[SlotModel]:
-        """What computes with it: made from a policy's config alone."""
+        """The model class; a policy's config is enough to build it."""
         raise NotImplementedError
 
     @staticmethod
     def named(backbone: str) -> AnyNetworkConfig:
-        """One of a backbone's own sizes, by the backbone's name."""
+        """The default sizes of a backbone, by the backbone's name."""
         return network_kind(backbone)()
 
     @classmethod
     def recipe(cls, size: str, base: TrainConfig) -> TrainConfig:
-        """The training recipe of one of its sizes, from one that serves the same robot."""
+        """The training recipe of one of its sizes, derived from another recipe for the same robot."""
         return replace(base, policy=replace(base.policy, network=cls()))
 
     @property
     def patch(self) -> int:
-        """Of a side of what becomes one token."""
+        """Side of the image patch that becomes one token."""
         raise NotImplementedError
 
     @property
     def width(self) -> int:
-        """Of a token within the network."""
+        """Width of a token within the network."""
         raise NotImplementedError
 
 
@@ -114,7 +114,7 @@ class NetworkConfig(AnyNetworkConfig):
     """Arguments of diffusers' `CosmosTransformer3DModel`; `nano` by default."""
 
     backbone: ClassVar[str] = "cosmos"
-    sees_pixels: ClassVar[bool] = False  # it sees latents of an autoencoder
+    sees_pixels: ClassVar[bool] = False  # its input is latents of an autoencoder
     blocks: ClassVar[tuple[str, ...]] = ("CosmosTransformerBlock",)
 
     num_attention_heads: int = 4
@@ -130,9 +130,9 @@ class NetworkConfig(AnyNetworkConfig):
     use_crossattn_projection: bool = False
     crossattn_proj_in_channels: int = 1024
     encoder_hidden_states_channels: int = 1024
-    time_scale: float = 1000.0  # of the noise level, before it is embedded
-    coordinates: bool = False  # channels that say where a latent lies, as rotary positions do not
-    beside: bool = False  # a predicted image has the present one of its camera beside it, as channels
+    time_scale: float = 1000.0  # scale of the noise level before it is embedded
+    coordinates: bool = False  # input channels with coordinates, which rotary positions do not give
+    beside: bool = False  # input channels with the present image, for each predicted image of the same camera
 
     @classmethod
     def model(cls) -> type[SlotModel]:
@@ -143,22 +143,22 @@ class NetworkConfig(AnyNetworkConfig):
 
     @property
     def patch(self) -> int:
-        """Of a side of what becomes one token."""
+        """Side of the image patch that becomes one token."""
         return self.patch_size[1]
 
     @property
     def width(self) -> int:
-        """Of a token within the network."""
+        """Width of a token within the network."""
         return self.num_attention_heads * self.attention_head_dim
 
 
 def installed_backbones() -> dict[str, type[AnyNetworkConfig]]:
-    """Those that are found by entry points, by name."""
+    """Backbones found by entry points, by name."""
     return {name: entry.load() for name, entry in plugins("recap.backbones").items()}
 
 
 def network_kind(backbone: str) -> type[AnyNetworkConfig]:
-    """The config of a backbone's sizes, by the backbone's name."""
+    """The config class of a backbone, by the backbone's name."""
     if backbone == NetworkConfig.backbone:
         return NetworkConfig
     installed = installed_backbones()
@@ -167,12 +167,12 @@ def network_kind(backbone: str) -> type[AnyNetworkConfig]:
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How a chunk is drawn from the model."""
+    """How a chunk is sampled from the model."""
 
     sampler: Sampler = "euler"
     n_steps: int = 2
-    temperature: float = 1.0  # of the noise it begins from
-    outcome_steps: int = 0  # for the future, once the chunk is drawn and given; 0: both at once
+    temperature: float = 1.0  # scale of the initial noise
+    outcome_steps: int = 0  # steps to predict the future after sampling the chunk; 0: both together
 
     def __post_init__(self) -> None:
         one_of("sampler", self.sampler, SAMPLERS)
@@ -186,33 +186,33 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """Everything but the weights and the statistics."""
+    """The configuration of a policy: everything but weights and statistics."""
 
-    robot: RobotSpec  # what its numbers mean
+    robot: RobotSpec  # the meaning of its numbers
     retrieval_name: str = "world"  # the retrieval it was trained with
-    canonical: bool = False  # whether that retrieval describes moments in a frame other than the world's
-    embodiment: str = ""  # of the demonstrations it was trained on: whom it drives
-    inputs: Inputs = "I+S"  # images, state (poses of objects and goal), or both; proprioception always
+    canonical: bool = False  # whether that retrieval uses another frame than the world's
+    embodiment: str = ""  # of the target demonstrations in training: the robot that it drives
+    inputs: Inputs = "I+S"  # images, state (poses of objects and goal), or both; always with proprioception
     chunk_size: int = 8
-    relative: bool = True  # whether the steps of a chunk are relative to where the robot is now
-    retrieval: bool = True  # False: the slots of the retrieved chunk are left out
-    residual: bool = True  # False: actions as they are, in the canonical frame
+    relative: bool = True  # whether the steps of a chunk are relative to the robot's present position
+    retrieval: bool = True  # False: no slots for a retrieved chunk
+    residual: bool = True  # False: predict actions instead of a residual
     future_image: bool = True
     future_state: bool = True
-    future_change: bool = False  # the future image is predicted as a change of the present one
-    future_clean: bool = False  # the network says what the image will be, not its velocity, which follows
-    future_steps: tuple[int, ...] = ()  # how far ahead each predicted image lies; none: one, after the chunk
-    n_retrieved_frames: int = 2  # 2: first and last of the chunk; more lie evenly between
+    future_change: bool = False  # predict the future image as a change of the present one
+    future_clean: bool = False  # the network outputs the clean future image instead of its velocity
+    future_steps: tuple[int, ...] = ()  # steps ahead of each predicted image; none: one, after the chunk
+    n_retrieved_frames: int = 2  # 2: first and last of the chunk; more are evenly spaced
     image: ImageConfig = field(default_factory=ImageConfig)
-    network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its kind is the backbone
+    network: AnyNetworkConfig = field(default_factory=NetworkConfig)  # its class is the backbone
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    text: str = "words"  # the instruction's encoder; none: it is not read
-    n_action_steps: int = 8  # of a chunk that are executed, unless set otherwise
+    text: str = "words"  # encoder of the instruction; none: the instruction is not used
+    n_action_steps: int = 8  # executed actions of each chunk, unless set otherwise
     subtrajectories: bool = False  # whether parts of demonstrations are retrieved too
-    n_objects: int = 1  # in space: those after them are not seen
-    relative_object_poses: bool = False  # retrieved objects relative to where they are now; only in space
-    noise: Noise = "uniform"  # the noise levels it is trained at; Cosmos and many others: logit_normal
-    noise_shift: float = 1.0  # more: higher levels, as large pictures need; 5 for Cosmos
+    n_objects: int = 1  # objects in space; further ones are not seen
+    relative_object_poses: bool = False  # retrieved objects relative to their present poses; only in space
+    noise: Noise = "uniform"  # distribution of noise levels in training; Cosmos and many others: logit_normal
+    noise_shift: float = 1.0  # above 1: higher noise levels, as large images need; 5 for Cosmos
 
     def __post_init__(self) -> None:
         one_of("inputs", self.inputs, INPUTS)
@@ -244,7 +244,7 @@ class PolicyConfig:
             self._check_pixels()
 
     def _check_pixels(self) -> None:
-        """What a network without an autoencoder asks for: pixels in, actions alone out."""
+        """Check the settings for a network without an autoencoder: pixels in, only actions out."""
         if self.future_image or self.future_state:
             raise InputError("a π0-type policy predicts actions: set future_image and future_state to false")
         image, patch = self.image, self.network.patch
@@ -256,45 +256,45 @@ class PolicyConfig:
 
     @property
     def is_planar(self) -> bool:
-        """Whether its object and goal are poses of the plane."""
+        """True if object and goal are planar poses."""
         return self.robot.object_kind == "pose2"
 
     def origin(self, body: Body, now: F32) -> F32:
-        """What is subtracted from every step of a chunk, given or predicted: (..., d)."""
+        """The origin of every step of a chunk, retrieved or predicted: (..., d)."""
         return body.origin(now) if self.relative else np.zeros_like(now)
 
     @property
     def action_dim(self) -> int:
-        """Numbers of an action."""
+        """Numbers in an action."""
         return self.robot.act.size
 
     @property
     def proprio_dim(self) -> int:
-        """Numbers of proprioception."""
+        """Numbers in the proprioception."""
         return self.robot.body.size
 
     @property
     def warps(self) -> bool:
-        """Whether images are warped into the canonical frame."""
+        """True if images are warped into the canonical frame."""
         return self.canonical and self.image.view == "top-down"
 
     @property
     def sees(self) -> bool:
-        """Whether images go in."""
+        """True if images are inputs."""
         return "I" in self.inputs
 
     @property
     def measures(self) -> bool:
-        """Whether poses go in."""
+        """True if poses are inputs."""
         return "S" in self.inputs
 
     @property
     def latent_size(self) -> int:
-        """Of a side of a slot; without images one patch, which is enough for most vectors."""
+        """Side of a slot; without images one patch, which is enough for most vectors."""
         return self.image.latent_size if self.sees else self.network.patch
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, and which backbone they are of."""
+        """The fields and the backbone's name, as JSON values."""
         return {"backbone": self.network.backbone, **configs.plain(self)}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Flow matching: the straight path from data to noise, and the solvers that walk it back."""
+"""Flow matching: the straight path from data to noise, and the solvers for the way back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Velocity: TypeAlias = Callable[[Tensor, float], Tensor]  # (B, n) at a noise lev
 
 
 def noisy(clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-    """The point of the path at `level` (B,), 0 the data and 1 the noise."""
+    """The point of the path at `level` (B,): 0 is the data, 1 the noise."""
     at = level.view(-1, *[1] * (clean.ndim - 1))
     return (1 - at) * clean + at * noise
 
@@ -23,7 +23,7 @@ def noisy(clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
 def draw_levels(
     n: int, config: PolicyConfig, generator: torch.Generator | None, device: torch.device
 ) -> Tensor:
-    """Noise levels (n,) to train at; a shift above 1 moves them towards the noise."""
+    """Noise levels (n,) for training; a shift above 1 moves them towards the noise."""
     if config.noise == "uniform":
         level = torch.rand(n, generator=generator, device=device)
     else:
@@ -33,12 +33,12 @@ def draw_levels(
 
 
 def velocity(clean: Tensor, noise: Tensor) -> Tensor:
-    """The path's direction, the same all along it."""
+    """The direction of the path, which is constant."""
     return noise - clean
 
 
 def solve(field: Velocity, noise: Tensor, config: SamplingConfig) -> Tensor:
-    """From noise (B, n) to data, in `n_steps` evaluations of the velocity field."""
+    """Solve from noise (B, n) to data, with `n_steps` evaluations of the velocity field."""
     levels = torch.linspace(1, 0, config.n_steps + 1).tolist()
     start = noise * config.temperature
     return _unipc(field, start, levels) if config.sampler == "unipc" else _euler(field, start, levels)

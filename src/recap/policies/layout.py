@@ -1,4 +1,4 @@
-"""The slots along time, in one table for training and inference; how a vector lies in a latent frame."""
+"""The slots of the sequence, for training and inference, and how a vector is written to a latent frame."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Slot:
     name: str
     kind: Kind
     denoised: bool = False
-    retrieved: bool = False  # absent when nothing was retrieved
+    retrieved: bool = False  # absent if nothing was retrieved
     width: int = 0  # of a vector
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The slots in order, and the shape they share."""
+    """The slots in order, and their common shape."""
 
     slots: tuple[Slot, ...]
     channels: int
     size: int  # of a side
-    patch: int  # of a side of what becomes one token
+    patch: int  # side of the patch that becomes one token
 
     def __post_init__(self) -> None:
         for slot in self.slots:
@@ -50,29 +50,29 @@ class Layout:
         return any(slot.name == name for slot in self.slots)
 
     def index(self, name: str) -> int:
-        """Where the slot is along time."""
+        """The position of the slot in the sequence."""
         return [slot.name for slot in self.slots].index(name)
 
     @property
     def images(self) -> tuple[Slot, ...]:
-        """Those that hold images."""
+        """Slots that hold images."""
         return tuple(slot for slot in self.slots if slot.kind == "image")
 
     @property
     def vectors(self) -> tuple[Slot, ...]:
-        """Those that hold vectors."""
+        """Slots that hold vectors."""
         return tuple(slot for slot in self.slots if slot.kind == "vector")
 
     @property
     def n_tokens(self) -> int:
-        """Of the whole sequence."""
+        """Tokens of the whole sequence."""
         return len(self.slots) * (self.size // self.patch) ** 2
 
-    # A vector fills whole patches, so that every token of its slot holds it from its beginning; a vector
-    # that is longer than a patch runs over several.
+    # Copies of a vector begin at patch boundaries, so that every token of its slot holds it from its first
+    # number. A vector that is longer than a patch takes several.
 
     def _patches(self, width: int) -> tuple[int, int, int]:
-        """Patches a copy takes, copies within each patch, and patches that are used at all."""
+        """Patches per copy, copies within each patch, and patches used in total."""
         room = self.channels * self.patch**2
         span = -(-width // room)
         n_patches = (self.size // self.patch) ** 2
@@ -106,7 +106,7 @@ class Layout:
 
 
 def build_layout(config: PolicyConfig) -> Layout:
-    """The table of slots that a config asks for."""
+    """The slots for a config."""
     image, widths = config.image, {name: width_of(parts) for name, parts in numbers_of(config).items()}
 
     def seen(name: str, cameras: tuple[str, ...], **marks: bool) -> list[Slot]:
@@ -128,22 +128,22 @@ def build_layout(config: PolicyConfig) -> Layout:
         slots.append(vector("future_proprio", denoised=True))
     size, patch = config.latent_size, config.network.patch
     while not config.sees and image.channels * size**2 < max(slot.width for slot in slots):
-        size += patch  # without images a slot is as small as its widest vector allows
+        size += patch  # without images a slot is only as large as its widest vector needs
     return Layout(tuple(slots), image.channels, size, patch)
 
 
 def future_frames(config: PolicyConfig) -> dict[str, int]:
-    """The predicted images, and how many steps ahead each lies."""
+    """The slot names of predicted images, with the number of steps ahead of each."""
     steps = config.future_steps
     return {f"future_frame_{step}": step for step in steps} if steps else {"future_frame": config.chunk_size}
 
 
 def present_slot(future: str) -> str:
-    """The slot of what a camera sees now, of one of what it will see."""
+    """The slot of the present image, for a slot of the same camera's future image."""
     return f"frame/{future.partition('/')[2]}"
 
 
 def frame_offsets(config: PolicyConfig) -> tuple[int, ...]:
-    """Which frames of a retrieved chunk are shown: the first, the last, and evenly between."""
+    """Indices of the retrieved chunk's frames that are inputs: first, last, and evenly spaced between."""
     n, last = config.n_retrieved_frames, config.chunk_size - 1
     return (0,) if n == 1 else tuple(round(i * last / (n - 1)) for i in range(n))

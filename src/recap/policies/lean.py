@@ -1,7 +1,7 @@
-"""The Cosmos network without what it repeats: the same weights under the same names, equal up to rounding.
+"""The Cosmos network without redundant computation: same weights, same names, equal up to rounding.
 
-A slot has one noise level, so that what modulates its tokens is the same for all of them; and to an
-instruction of one token every query attends alike. diffusers computes both for every token.
+A slot has one noise level, so the modulation of all its tokens is the same. With an instruction of one
+token, cross-attention gives every query the same result. diffusers computes both for every token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class SlotNorm(nn.Module):
-    """Stands in for a block's adaptive norm: the modulation of one token a slot, spread over the slot."""
+    """Replaces a block's adaptive norm: computes the modulation once per slot, for all its tokens."""
 
     per_slot: int
     norm: nn.Module
@@ -25,7 +25,7 @@ class SlotNorm(nn.Module):
     def forward(
         self, hidden_states: Tensor, embedded_timestep: Tensor, temb: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The tokens (B, S, C) modulated, and the gate of what is made of them."""
+        """The modulated tokens (B, S, C), and the gate of the sublayer's output."""
         few = self.linear_2(self.linear_1(self.activation(embedded_timestep[:, :: self.per_slot])))
         if temb is not None:
             few = few + temb[:, :: self.per_slot]
@@ -36,7 +36,7 @@ class SlotNorm(nn.Module):
 
 
 class OneToken:
-    """Cross-attention to one token: its value, whatever the query; more tokens go the stock way."""
+    """Cross-attention to one token is its value, for any query; more tokens use the stock processor."""
 
     def __init__(self, stock: Any) -> None:
         self.stock = stock
@@ -59,7 +59,7 @@ class OneToken:
 
 
 def make_lean(network: nn.Module, per_slot: int) -> None:
-    """Let the network leave out what it repeats, slots of so many tokens given."""
+    """Replace redundant computation in the network, for slots of `per_slot` tokens."""
     blocks: Any = network.transformer_blocks
     for block in blocks:
         for norm in (block.norm1, block.norm2, block.norm3):
@@ -70,7 +70,7 @@ def make_lean(network: nn.Module, per_slot: int) -> None:
 
 @contextmanager
 def fast_attention() -> Iterator[None]:
-    """Kernels of attention in the order in which they are fast on present GPUs."""
+    """Prefer attention kernels in the order of their speed on current GPUs."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")

@@ -1,7 +1,7 @@
-"""Sampling from a large Cosmos network on a GPU: the same numbers up to rounding, with less to compute.
+"""Sampling from a large Cosmos network on a GPU: less computation, equal up to rounding.
 
-What depends on a slot alone is computed once a slot, what depends on the step alone once a chunk, what the
-last block makes of given slots not at all; blocks are compiled, and a chunk is one CUDA graph.
+Values of a slot are computed once per slot, and values of a step once per chunk. The last block computes no
+output for given slots. Blocks are compiled, and a chunk is one CUDA graph.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from recap.policies.model import Batch
 from recap.policies.network import with_coordinates
 from recap.policies.wam import WorldActionModel
 
-LARGE = 200_000_000  # parameters; a smaller network is launched faster than it is compiled
+LARGE = 200_000_000  # parameters; for a smaller network, compiling takes longer than it saves
 EPSILON = 1e-6  # of every norm of the network
 
 
 @torch.library.custom_op("recap::linear_gelu", mutates_args=())
 def linear_gelu(x: Tensor, weight: Tensor) -> Tensor:
-    """A product and its activation, on a GPU in one kernel.
+    """A linear layer with GELU, in one kernel on a GPU.
 
-    There it is the tanh form, whose distance from the exact one is a tenth of what 16 bits round off.
+    That kernel uses the tanh form. Its difference from the exact form is a tenth of rounding to 16 bits.
     """
     if x.device.type != "cuda":
         return functional.gelu(functional.linear(x, weight))
@@ -52,20 +52,20 @@ def _rms(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions."""
+    """Apply rotary positions."""
     a, b = x.chunk(2, dim=-1)
     return (x.float() * cos + torch.cat([-b, a], dim=-1).float() * sin).to(x.dtype)
 
 
 def _modulated(x: Tensor, modulation: Tensor) -> Tensor:
-    """Tokens (B, S, C) normalised, shifted and scaled by their slots' (B, T, 2C or 3C)."""
+    """Normalise tokens (B, S, C), then shift and scale them by their slots' modulation (B, T, 2C or 3C)."""
     c = x.shape[-1]
     shift, scale = _spread(modulation[..., :c], x), _spread(modulation[..., c : 2 * c], x)
     return functional.layer_norm(x, (c,), eps=EPSILON) * (1 + scale) + shift
 
 
 def _spread(per_slot: Tensor, x: Tensor) -> Tensor:
-    """(B, T, C) for the tokens of x (B, S, C)."""
+    """Repeat (B, T, C) for the tokens of x (B, S, C)."""
     b, s, c = x.shape
     n = per_slot.shape[1]
     return per_slot[:, :, None].expand(-1, -1, s // n, -1).reshape(b, s, c)
@@ -81,13 +81,13 @@ def lean_block(
     n_heads: int,
     n_kept: int,
 ) -> tuple[Tensor, Tensor]:
-    """A block: its tokens, and the same normalised for what follows.
+    """One block: its tokens, and these normalised for the next block.
 
     Args:
-        x: (B, S, C), and `normed` for this block.
-        modulation: (B, T, 3C) of self-attention, cross-attention and MLP, and of what follows.
-        cross: (B, 1, C) what cross-attention gives to every token.
-        n_kept: slots, the last ones, that are needed after the attention.
+        x: (B, S, C); `normed` is x normalised for this block.
+        modulation: (B, T, 3C) each, of self-attention, cross-attention, MLP and the next block.
+        cross: (B, 1, C) the output of cross-attention, for every token.
+        n_kept: number of last slots that are needed after the attention.
     """
     qkv, norm_q, norm_k, out, up, down = weights
     c = x.shape[-1]
@@ -109,7 +109,7 @@ def lean_block(
 
 @dataclass(frozen=True)
 class _Graph:
-    """A chunk's kernels, and where they read and write."""
+    """The CUDA graph of one chunk, with its inputs and outputs."""
 
     replay: Callable[[], None]
     batch: Batch
@@ -118,21 +118,21 @@ class _Graph:
 
 
 class LeanSampler:
-    """Draws chunks from a world-action model whose instruction is one token; the weights are copied.
+    """Samples chunks from a world-action model with an instruction of one token; copies the weights.
 
     Args:
-        dtype: of the weights it computes with.
-        compiled: whether blocks are compiled and each chunk is one graph; only on a GPU.
+        dtype: of the copied weights.
+        compiled: compile blocks, and capture each chunk as a CUDA graph; only on a GPU.
     """
 
     def __init__(self, model: WorldActionModel, dtype: torch.dtype, *, compiled: bool = False) -> None:
         self.model, self.dtype, self.compiled = model, dtype, compiled
         self._network: Any = model.network
-        self._like: Tensor = cast(Any, model.network).proj_out.weight  # of the network's own device and type
+        self._like: Tensor = cast(Any, model.network).proj_out.weight  # has the network's device and dtype
         self.n_heads = model.sizes.num_attention_heads
         slots = model.layout.slots
         self.n_given = sum(not slot.denoised for slot in slots)
-        assert not any(slot.denoised for slot in slots[: self.n_given])  # the denoised ones come last
+        assert not any(slot.denoised for slot in slots[: self.n_given])  # the given slots come first
         made = partial(torch.compile, dynamic=False) if compiled else (lambda part: part)
         self.block: Any = made(lean_block)
         self._enter: Any = made(self._to_tokens)
@@ -142,7 +142,7 @@ class LeanSampler:
 
     @classmethod
     def of(cls, model: WorldActionModel) -> LeanSampler:
-        """As fits the model: a large one on a GPU in 16 bits and compiled, any other as it is."""
+        """A sampler for the model: in 16 bits and compiled if it is large and on a GPU."""
         large = sum(p.numel() for p in model.network.parameters()) >= LARGE
         if large and next(model.parameters()).is_cuda:
             return cls(model, torch.bfloat16, compiled=True)
@@ -177,12 +177,12 @@ class LeanSampler:
 
     @torch.inference_mode()
     def __call__(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """As `SlotModel.sample`."""
+        """Like `SlotModel.sample`."""
         if config.sampler != "euler" or batch.text.shape[1] != 1 or batch.acted is not None:
             return self.model.sample(batch, noise, config)
         start = {name: value * config.temperature for name, value in noise.items()}
-        walk = self._one_by_one if self.compiled else self.walk
-        found = walk(batch, start, config.n_steps)
+        denoise = self._one_by_one if self.compiled else self.denoise
+        found = denoise(batch, start, config.n_steps)
         for slot in self.model.denoised:
             origin = self.model.origin_of(batch, slot)
             if isinstance(origin, Tensor):
@@ -191,7 +191,7 @@ class LeanSampler:
         return found
 
     def _one_by_one(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
-        """A large network has its hands full with one chunk, and one graph serves any number of them."""
+        """Sample chunks one by one: one keeps a large network busy, and a single graph is enough."""
         rows = []
         for i in range(len(batch)):
             one = slice(i, i + 1)
@@ -202,7 +202,7 @@ class LeanSampler:
         )
 
     def _replay(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
-        """One chunk, by the graph of so many steps; captured when it is asked for first."""
+        """Sample one chunk by the graph for this number of steps, which is captured on first use."""
         if n_steps not in self._graphs:
             self._graphs[n_steps] = self._capture(batch, noise, n_steps)
         graph = self._graphs[n_steps]
@@ -222,16 +222,16 @@ class LeanSampler:
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                for _ in range(3):  # compiles, and lets the libraries choose
-                    self.walk(own, start, n_steps)
+                for _ in range(3):  # compiles, and lets the libraries select kernels
+                    self.denoise(own, start, n_steps)
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                found = self.walk(own, start, n_steps)
+                found = self.denoise(own, start, n_steps)
         return _Graph(graph.replay, own, start, found)
 
-    def walk(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
+    def denoise(self, batch: Batch, noise: dict[str, Tensor], n_steps: int) -> dict[str, Tensor]:
         """Euler steps from noise."""
         model, n_given = self.model, self.n_given
         steps = torch.linspace(1, 0, n_steps + 1).tolist()
@@ -239,7 +239,7 @@ class LeanSampler:
         modulation, last = self._modulations(levels, steps[:-1])
         crosses = self._crosses(batch)
         fixed = self._embed(frames[:, :, :n_given], given[:, :n_given])
-        beside = frames[:, model.layout.channels :, n_given:]  # the same at every step; perhaps none
+        beside = frames[:, model.layout.channels :, n_given:]  # the same at every step; may have no channels
         moving = dict(noise)
         for i, (at, following) in enumerate(pairwise(steps)):
             here = [*modulation[:, i], last[i]]
@@ -257,16 +257,16 @@ class LeanSampler:
                     len(model.denoised) if final else here[0].shape[1],
                 )
             now = torch.full((1, 1, 1, 1), at, device=self._like.device)
-            for name, told in self._leave(normed).items():
+            for name, output in self._leave(normed).items():
                 image = model.layout[name].kind == "image"
-                velocity = model.velocity_of(told, moving[name], now) if image else told
+                velocity = model.velocity_of(output, moving[name], now) if image else output
                 moving[name] = moving[name] + (following - at) * velocity
         return moving
 
     def _to_tokens(
         self, moving: dict[str, Tensor], fixed: Tensor, beside: Tensor, modulation: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The tokens of given slots and of what is denoised, and the same normalised for the first block."""
+        """The tokens of given and denoised slots, and these normalised for the first block."""
         layout = self.model.layout
         parts = [
             layout.write(moving[s.name]) if s.kind == "vector" else moving[s.name]
@@ -277,7 +277,7 @@ class LeanSampler:
         return x, _modulated(x, modulation)
 
     def _to_velocities(self, normed: Tensor) -> dict[str, Tensor]:
-        """Of each denoised slot, from the last block's tokens."""
+        """The network's output for each denoised slot, from the last block's tokens."""
         layout, slots = self.model.layout, self.model.denoised
         side = layout.size // layout.patch
         tokens = functional.linear(normed, self.last)
@@ -291,7 +291,7 @@ class LeanSampler:
         }
 
     def _modulations(self, levels: Tensor, steps: list[float]) -> tuple[Tensor, Tensor]:
-        """At each step: (3L, n, B, T, 3C) for the blocks, (n, B, T, 2C) for the last layer."""
+        """Modulation at each step: (3L, n, B, T, 3C) for the blocks, (n, B, T, 2C) for the last layer."""
         network = self._network
         each = levels.repeat(len(steps), 1, 1)
         for i, at in enumerate(steps):
@@ -305,7 +305,7 @@ class LeanSampler:
         return made.view(len(made), *each.shape, -1), out.view(*each.shape, -1)
 
     def _crosses(self, batch: Batch) -> Tensor:
-        """What cross-attention to the one token gives: (L, B, 1, C)."""
+        """The output of cross-attention to the one token: (L, B, 1, C)."""
         text = batch.text[:, 0].to(self.dtype)
         if self.model.sizes.use_crossattn_projection:
             text = functional.gelu(functional.linear(text, *self.text))

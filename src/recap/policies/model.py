@@ -1,4 +1,4 @@
-"""What every backbone shares: a table of slots, of which some are given and others are denoised."""
+"""The base class of all backbones: a sequence of slots, some given and some denoised."""
 
 from __future__ import annotations
 
@@ -24,54 +24,54 @@ TaskEncoder: TypeAlias = Callable[[Sequence[str]], Tensor]  # instructions -> (n
 class Batch:
     """Normalised slots of some samples."""
 
-    values: dict[str, Tensor]  # slot -> (B, width) or (B, c, h, w); denoised ones only for training
-    present: Tensor  # (B, T) false where a conditioning slot holds nothing
+    values: dict[str, Tensor]  # slot -> (B, width) or (B, c, h, w); denoised slots only in training
+    present: Tensor  # (B, T) False if a conditioning slot is empty
     text: Tensor  # (B, L, d), or (B, L) ids of words
-    weight: Tensor | None = None  # (B, width of action) what of the action counts in the loss
-    acted: Tensor | None = None  # (B,) true where the action is given too: asked is what comes of it
+    weight: Tensor | None = None  # (B, width of action) weight of the action's numbers in the loss
+    acted: Tensor | None = None  # (B,) True if the action is given too, and its outcome predicted
 
     def __len__(self) -> int:
         return len(self.text)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All that it holds."""
+        """All tensors of the batch."""
         others = [tensor for tensor in (self.weight, self.acted) if tensor is not None]
         return [*self.values.values(), self.present, self.text, *others]
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """With the same done to every tensor."""
+        """The batch with a function applied to every tensor."""
         values = {name: change(value) for name, value in self.values.items()}
         weight, acted = (None if t is None else change(t) for t in (self.weight, self.acted))
         return Batch(values, change(self.present), change(self.text), weight, acted)
 
 
 class SlotModel(nn.Module, ABC):
-    """A network with its table of slots; flow and loss are the same for every network."""
+    """A network with its slots; flow and loss are the same for every network."""
 
-    tag: str  # of its card
-    summary: str  # likewise
+    tag: str  # for the model card
+    summary: str  # for the model card
     network: nn.Module
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.config = config
         self.layout: Layout = build_layout(config)
-        self.deviations: dict[str, Tensor] = {}  # image slot -> (c, 1, 1) of its change: see `scale_of`
+        self.deviations: dict[str, Tensor] = {}  # image slot -> (c, 1, 1) deviation, see `scale_of`
 
     @classmethod
     @abstractmethod
     def task_encoder(cls, config: PolicyConfig) -> TaskEncoder:
-        """What turns instructions into the `text` of a batch."""
+        """A function from instructions to the `text` of a batch."""
 
     @property
     @abstractmethod
     def n_tokens(self) -> int:
-        """Of the whole sequence."""
+        """Tokens of the whole sequence."""
 
     @classmethod
     def find_published(cls, source: str) -> Path:
-        """The folder of published weights, fetched where that is needed; one line where there are none."""
+        """The folder of published weights, downloaded if needed; an error if there are none."""
         folder = find_model(source, "network")
         weight_files(folder)
         return folder
@@ -82,7 +82,7 @@ class SlotModel(nn.Module, ABC):
 
     @abstractmethod
     def recompute_activations(self) -> None:
-        """In training, keep fewer activations: slower, less memory."""
+        """Keep fewer activations in training: slower, less memory."""
 
     @abstractmethod
     def forward(
@@ -92,11 +92,11 @@ class SlotModel(nn.Module, ABC):
 
         Args:
             moving: denoised slot -> its value now, at noise level `level` (B,).
-            known: what `read` made of the batch, if it was asked.
+            known: the result of `read` for the batch, if it was called.
         """
 
     def read(self, batch: Batch) -> Any:
-        """What is the same at every denoising step, computed once; by default nothing is."""
+        """Compute once what is the same at every denoising step; nothing by default."""
         return None
 
     @property
@@ -105,21 +105,21 @@ class SlotModel(nn.Module, ABC):
         return tuple(slot for slot in self.layout.slots if slot.denoised)
 
     def shape(self, slot: Slot) -> tuple[int, ...]:
-        """Of one value of the slot."""
+        """Shape of one value of the slot."""
         layout = self.layout
         return (slot.width,) if slot.kind == "vector" else (layout.channels, layout.size, layout.size)
 
     def draw_noise(
         self, n: int, generator: torch.Generator | None, device: torch.device
     ) -> dict[str, Tensor]:
-        """Noise for each denoised slot; of a vector it is drawn once, and written like the vector itself."""
+        """Noise for each denoised slot; noise for a vector has the vector's width."""
         return {
             slot.name: torch.randn(n, *self.shape(slot), generator=generator, device=device)
             for slot in self.denoised
         }
 
     def losses(self, batch: Batch, noise: dict[str, Tensor], level: Tensor) -> dict[str, Tensor]:
-        """Flow-matching loss of each denoised slot, a row a sample: (B,)."""
+        """Flow-matching loss of each denoised slot and sample: (B,)."""
         clean = {
             s.name: (batch.values[s.name] - self.origin_of(batch, s)) / self.scale_of(s, batch.text.device)
             for s in self.denoised
@@ -131,9 +131,9 @@ class SlotModel(nn.Module, ABC):
             error = (value - velocity(clean[name], noise[name])) ** 2
             if name == "action" and batch.weight is not None:
                 losses[name] = (error * batch.weight).sum(1) / batch.weight.sum(1).clamp_min(1.0)
-                if batch.acted is not None:  # what is given is not learned
+                if batch.acted is not None:  # a given action is not learned
                     losses[name] = losses[name] * _share(~batch.acted)
-            elif name in self.deviations:  # a change of an image that is not shown cannot be known
+            elif name in self.deviations:  # the change of an image that is not an input cannot be predicted
                 losses[name] = error.flatten(1).mean(1) * self._shown(batch, name)
             else:
                 losses[name] = error.flatten(1).mean(1)
@@ -141,7 +141,7 @@ class SlotModel(nn.Module, ABC):
 
     @torch.inference_mode()
     def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """Each denoised slot, from noise."""
+        """Sample each denoised slot from noise."""
         n, known = len(batch), self.read(batch)
         sizes = [(slot, int(torch.tensor(self.shape(slot)).prod())) for slot in self.denoised]
 
@@ -164,23 +164,23 @@ class SlotModel(nn.Module, ABC):
         }
 
     def origin_of(self, batch: Batch, slot: Slot) -> Tensor | float:
-        """What a predicted slot is relative to: the present picture, or nothing."""
+        """The value that a predicted slot is relative to: the present image, or 0."""
         if slot.kind != "image" or not self.config.future_change:
             return 0.0
         return batch.values[present_slot(slot.name)]
 
     def scale_of(self, slot: Slot, device: torch.device) -> Tensor | float:
-        """What a predicted change of an image is divided by, so that it is as large as the noise."""
+        """The divisor of a predicted image change, which makes it as large as the noise."""
         found = self.deviations.get(slot.name)
         return 1.0 if found is None else found.to(device)
 
     def _shown(self, batch: Batch, slot: str) -> Tensor:
-        """Weights (B,), of mean 1, of the samples whose present image is shown."""
+        """Weights (B,) with mean 1: zero for samples without the present image."""
         return _share(batch.present[:, self.layout.index(present_slot(slot))])
 
 
 def given_action(batch: Batch, moving: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What is denoised, with the action as it is where it is given."""
+    """The denoised values, with the true action in samples that are given it."""
     if batch.acted is None:
         return moving
     action = torch.where(batch.acted[:, None], batch.values["action"], moving["action"])
@@ -188,5 +188,5 @@ def given_action(batch: Batch, moving: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _share(chosen: Tensor) -> Tensor:
-    """Weights (B,), of mean 1, of the samples that are chosen."""
+    """Weights (B,) with mean 1: zero for samples that are not chosen."""
     return chosen.float() / chosen.float().mean().clamp_min(1e-6)

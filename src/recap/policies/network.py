@@ -1,4 +1,4 @@
-"""diffusers' Cosmos video transformer, unmodified, in the sizes that are used here."""
+"""diffusers' Cosmos video transformer, unmodified, and how its weights are loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recap.policies.config import NetworkConfig
 
 WAVES = (1, 2, 4)  # half periods of a coordinate across a latent frame
 N_COORDINATES = 2 + 4 * len(WAVES)
-# What shapes of weights alone do not tell.
+# Settings that the shapes of weights do not determine.
 SIZES = ("num_attention_heads", "attention_head_dim", "num_layers", "patch_size", "rope_scale")
 
 
@@ -27,7 +27,7 @@ def build_network(config: NetworkConfig, channels: int) -> nn.Module:
     values = asdict(config)
     del values["time_scale"], values["coordinates"], values["beside"]
     # The padding mask is a channel after the condition mask. diffusers would resize it with torchvision,
-    # which is no dependency of ours: the channel is counted as an input and given by `call_network`.
+    # which is not a dependency here. So the channel counts as an input, and `call_network` adds it.
     values["concat_padding_mask"] = False
     extra = (2 if config.concat_padding_mask else 1) + N_COORDINATES * config.coordinates
     network: nn.Module = CosmosTransformer3DModel(
@@ -40,7 +40,7 @@ def build_network(config: NetworkConfig, channels: int) -> nn.Module:
 
 
 def text_width(config: NetworkConfig) -> int:
-    """Of a token of the instruction."""
+    """Width of an instruction's token."""
     return config.crossattn_proj_in_channels if config.use_crossattn_projection else config.text_embed_dim
 
 
@@ -72,7 +72,7 @@ def call_network(
 
 
 def with_coordinates(frames: Tensor) -> Tensor:
-    """Latent frames (B, C, T, h, w) with channels that say where a latent lies, and waves of that."""
+    """Latent frames (B, C, T, h, w) with added channels: coordinates, and waves of the coordinates."""
     batch, _, slots, height, width = frames.shape
     across, down = (
         torch.linspace(-1, 1, n, dtype=torch.float32, device=frames.device) for n in (width, height)
@@ -88,15 +88,15 @@ def with_coordinates(frames: Tensor) -> Tensor:
 def load_pretrained_network(network: nn.Module, source: str | Path) -> None:
     """Load a published transformer, strictly, from a diffusers folder or a hub name.
 
-    Any key that is missing, left over or of another shape is an error, and so is a network of other sizes
-    whose weights would fit all the same.
+    Missing, unknown and differently shaped keys are errors. So are other sizes, even if the weights would
+    fit.
     """
     folder = published_part(source, "transformer")
     theirs, ours = read_part(folder), dict(cast(Any, network).config)
     for name in (*SIZES, "in_channels", "out_channels"):
         value: Any = ours[name]
         found = theirs.get(name)
-        if name == "in_channels":  # diffusers counts the padding mask apart
+        if name == "in_channels":  # diffusers does not count the padding mask
             value -= bool(theirs.get("concat_padding_mask"))
         value = list(value) if isinstance(value, tuple) else value
         if theirs and found != value:
@@ -108,13 +108,13 @@ def load_pretrained_network(network: nn.Module, source: str | Path) -> None:
 
 
 def published_part(source: str | Path, part: str) -> Path:
-    """The folder of one part of a diffusers pipeline, which is at a path or a hub name; or the part's own."""
+    """The folder of one part of a diffusers pipeline (a path or hub name), or the part's own folder."""
     folder = find_model(source, f"{part} of a backbone", ["transformer/*", "vae/*"])
     return folder / part if (folder / part).is_dir() else folder
 
 
 def read_part(folder: Path) -> dict[str, Any]:
-    """Its config.json; nothing where there are weights alone."""
+    """The folder's config.json; empty if there are only weights."""
     file = folder / "config.json"
     try:
         values = json.loads(file.read_text("utf-8")) if file.exists() else {}
@@ -124,7 +124,7 @@ def read_part(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """One, or the several that large networks are split over; an error where there is none."""
+    """The weight files of a folder, several for large networks; an error if there are none."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise DatasetError(f"no weights in {folder}: give a directory with .safetensors files")
@@ -150,7 +150,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def load_strictly(network: nn.Module, state: dict[str, Tensor], source: str) -> None:
-    """Load weights, or name in one line what does not fit."""
+    """Load weights; a mismatch is an error of one line."""
     wanted = {key: value.shape for key, value in network.state_dict().items()}
     missing = sorted(set(wanted) - set(state))
     unknown = sorted(set(state) - set(wanted))

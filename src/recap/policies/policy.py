@@ -1,4 +1,4 @@
-"""The policy: stateless and batched; it is given moments with their retrieved chunks and returns chunks."""
+"""The policy: stateless and batched, from observations with retrieved chunks to action chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Statistics:
     std: Mapping[str, F32]
 
     def normalise(self, slot: str, values: Tensor) -> Tensor:
-        """To mean 0 and deviation 1."""
+        """Normalise to mean 0 and deviation 1."""
         mean, std = torch.from_numpy(self.mean[slot]), torch.from_numpy(self.std[slot])
         return (values - mean.to(values.device)) / std.to(values.device)
 
@@ -46,25 +46,25 @@ class Statistics:
 
 @dataclass(frozen=True)
 class RetrievalStamp:
-    """How a policy was trained to retrieve: what a pool must be described and searched by."""
+    """How a policy was trained to retrieve: a pool must be described and searched in the same way."""
 
     name: str
-    describer: str  # its fingerprint
-    config: str  # its metric fingerprint, scales included
-    scales: Mapping[str, float] = field(default_factory=dict)  # of its terms
+    describer: str  # fingerprint of the describer
+    config: str  # metric fingerprint of the config, with scales
+    scales: Mapping[str, float] = field(default_factory=dict)  # of the describer's terms
 
 
 def change_deviations(statistics: Statistics, model: SlotModel) -> dict[str, Tensor]:
-    """Image slot -> (c, 1, 1) deviation of its change, where training measured it."""
+    """Image slot -> (c, 1, 1) deviation of its change, if training measured it."""
     slots = [slot.name for slot in model.denoised if slot.kind == "image" and slot.name in statistics.std]
     return {name: torch.from_numpy(statistics.std[name]).view(-1, 1, 1) for name in slots}
 
 
 class TrainedPolicy:
-    """A trained model with all it needs to be used.
+    """A trained model with everything that is needed to use it.
 
     Args:
-        encoder: the autoencoder of a policy that sees latents; others see pixels, or nothing.
+        encoder: the autoencoder of a policy that sees latents; None if it sees pixels or no images.
     """
 
     def __init__(
@@ -79,59 +79,59 @@ class TrainedPolicy:
         self.statistics = statistics
         self.stamp = stamp
         self.encoder = None if encoder is None else encoder.eval()
-        self._lean: tuple[object, LeanSampler] | None = None
+        self._lean_sampler: tuple[object, LeanSampler] | None = None
         if self.config.sees and encoder is None and not self.config.network.sees_pixels:
             raise InputError("the policy sees images and has no autoencoder: give one")
         model.deviations = change_deviations(statistics, model)
         self._encode_tasks = model.task_encoder(self.config)
-        self._words: dict[str, Tensor] = {}
+        self._text_cache: dict[str, Tensor] = {}
         for slot in model.layout.vectors:
             for table in (statistics.mean, statistics.std):
                 if slot.name not in table or table[slot.name].shape != (slot.width,):
                     raise InputError(f"the policy's statistics lack slot '{slot.name}': train it again")
 
     def encode_pictures(self, pictures: U8) -> F32:
-        """What image slots hold of canonical images (n, h, w, 3): latents, or pixels in -1…1."""
+        """Encode canonical images (n, h, w, 3) for image slots: latents, or pixels in -1…1."""
         if self.encoder is None:
             return np.asarray(to_pixels(pictures).numpy(), np.float32)
         return self.encoder.encode_images(pictures)
 
     def decode_frames(self, latents: F32 | Tensor) -> U8:
-        """Pictures (n, h, w, 3), in the canonical frame, of what image slots hold."""
+        """Decode the contents of image slots to pictures (n, h, w, 3) in the canonical frame."""
         if self.encoder is None:
             return to_bytes(torch.as_tensor(latents))
         return self.encoder.decode_images(latents)
 
     def sample(self, batch: Batch, noise: dict[str, Tensor], config: SamplingConfig) -> dict[str, Tensor]:
-        """Each denoised slot, from noise; a Cosmos network is sampled by what is faster than itself."""
+        """Sample each denoised slot from noise; for a Cosmos network with the faster `LeanSampler`."""
         if not isinstance(self.model, WorldActionModel):
             return self.model.sample(batch, noise, config)
         weights = (self.device, sum(p._version for p in self.model.parameters()))
-        if self._lean is None or self._lean[0] != weights:
-            self._lean = (weights, LeanSampler.of(self.model))
-        return self._lean[1](batch, noise, config)
+        if self._lean_sampler is None or self._lean_sampler[0] != weights:
+            self._lean_sampler = (weights, LeanSampler.of(self.model))
+        return self._lean_sampler[1](batch, noise, config)
 
     def outcome(self, batch: Batch, action: Tensor, noise: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What comes of normalised chunks (B, width): each denoised slot, the action as it is given.
+        """Predict the outcome of normalised chunks (B, width): each denoised slot, with the action as given.
 
-        In one step it is what comes on average, in more a sample of it.
+        One step gives the mean outcome, more steps a sample.
         """
-        given = replace(
+        conditioned = replace(
             batch,
             values={**batch.values, "action": action},
             acted=torch.ones(len(batch), dtype=torch.bool, device=action.device),
         )
         steps = max(1, self.config.sampling.outcome_steps)
-        return self.model.sample(given, noise, SamplingConfig(n_steps=steps))
+        return self.model.sample(conditioned, noise, SamplingConfig(n_steps=steps))
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the weights."""
         return next(self.model.parameters()).device
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of every weight, bit by bit, and of the statistics."""
+        """A hash of all weights and of the statistics."""
         digest = hashlib.sha256()
         for part in (self.model, self.encoder):
             for name, value in sorted(part.state_dict().items()) if part is not None else ():
@@ -143,18 +143,18 @@ class TrainedPolicy:
 
     @property
     def aligned(self) -> bool:
-        """Whether images are warped into the object's frame."""
+        """True if images are warped into the object's frame."""
         return self.config.warps
 
     def with_sampling(self, **changes: object) -> Self:
-        """The same weights, sampled in another way."""
+        """The same weights with other sampling settings."""
         config = replace(self.config, sampling=replace(self.config.sampling, **changes))  # type: ignore[arg-type]
         other = type(self).__new__(type(self))
         other.__dict__ = {**self.__dict__, "config": config}
         return other
 
     def encode_frames(self, images: Sequence[U8], frames: Sequence[F64], cameras: Sequence[str]) -> F32:
-        """What image slots hold (n, c, h, w) of camera images, each warped into its canonical frame."""
+        """Encode camera images for image slots (n, c, h, w), each warped into its canonical frame."""
         known = self.config.robot.cameras
         warped = [
             canonical_image(image, frame, self.config.image, self.aligned, known[camera].fit)
@@ -163,40 +163,43 @@ class TrainedPolicy:
         return self.encode_pictures(np.stack(warped))
 
     def predict_action_chunk(
-        self, observations: Sequence[Observation], given: Sequence[Conditioning], generator: Generators = None
+        self,
+        observations: Sequence[Observation],
+        inputs: Sequence[Conditioning],
+        generator: Generators = None,
     ) -> list[ActionChunk]:
-        """One chunk a moment, in that moment's canonical frame.
+        """One chunk per observation, in its canonical frame.
 
         Args:
-            generator: what the noise comes from; one for each moment makes a chunk independent of the others.
+            generator: source of the noise; with one per observation, chunks do not depend on each other.
         """
-        if not given:
+        if not inputs:
             return []
-        for observation, conditioning in zip(observations, given, strict=True):
+        for observation, conditioning in zip(observations, inputs, strict=True):
             _check_finite(observation, conditioning)
-        moments = [vectors_of(conditioning, self.config) for conditioning in given]
-        batch = self._batch(observations, given, [m.vectors for m in moments])
-        noise = self._noise(len(given), generator)
-        found = self.sample(batch, noise, self.config.sampling)
+        moments = [vectors_of(conditioning, self.config) for conditioning in inputs]
+        batch = self._batch(observations, inputs, [m.vectors for m in moments])
+        noise = self._noise(len(inputs), generator)
+        samples = self.sample(batch, noise, self.config.sampling)
         if self.config.sampling.outcome_steps:
-            found = self.outcome(batch, found["action"], noise)
-        actions = self.statistics.restore("action", found["action"]).cpu().numpy()
+            samples = self.outcome(batch, samples["action"], noise)
+        actions = self.statistics.restore("action", samples["action"]).cpu().numpy()
         shape = (self.config.chunk_size, self.config.action_dim)
         future = None
-        if "future_proprio" in found:
-            future = self.statistics.restore("future_proprio", found["future_proprio"]).cpu().numpy()
-        furthest = [*future_frames(self.config)][-1]
-        seen = [slot.name for slot in self.model.denoised if slot.name.startswith(f"{furthest}/")]
-        latents = [found[name].cpu().numpy() for name in seen]
+        if "future_proprio" in samples:
+            future = self.statistics.restore("future_proprio", samples["future_proprio"]).cpu().numpy()
+        last_frame = [*future_frames(self.config)][-1]
+        image_slots = [slot.name for slot in self.model.denoised if slot.name.startswith(f"{last_frame}/")]
+        latents = [samples[name].cpu().numpy() for name in image_slots]
         chunks = []
         for i, moment in enumerate(moments):
             predicted = actions[i].reshape(shape)
-            whole = predicted + (moment.base if self.config.residual else moment.origin)
-            whole = self.config.robot.act.project(whole, moment.base)
+            chunk = predicted + (moment.base if self.config.residual else moment.origin)
+            chunk = self.config.robot.act.project(chunk, moment.base)
             chunks.append(
                 ActionChunk(
-                    whole.astype(np.float32),
-                    (whole - moment.base).astype(np.float32),
+                    chunk.astype(np.float32),
+                    (chunk - moment.base).astype(np.float32),
                     np.stack([part[i] for part in latents]) if latents else None,
                     None if future is None else future[i],
                 )
@@ -206,13 +209,13 @@ class TrainedPolicy:
     def _batch(
         self,
         observations: Sequence[Observation],
-        given: Sequence[Conditioning],
+        inputs: Sequence[Conditioning],
         vectors: list[dict[str, F32]],
     ) -> Batch:
-        layout, config, n = self.model.layout, self.config, len(given)
+        layout, config, n = self.model.layout, self.config, len(inputs)
         values: dict[str, Tensor] = {}
         present = torch.ones(n, len(layout.slots), dtype=torch.bool)
-        empty = torch.tensor([c.is_empty for c in given])
+        empty = torch.tensor([c.is_empty for c in inputs])
         for i, slot in enumerate(layout.slots):
             if slot.denoised:
                 continue
@@ -222,26 +225,26 @@ class TrainedPolicy:
                 rows = [v.get(slot.name, self.statistics.mean[slot.name]) for v in vectors]
                 values[slot.name] = self.statistics.normalise(slot.name, torch.from_numpy(np.stack(rows)))
         if config.sees:
-            values |= self._latents(observations, given)
-        text = torch.cat([self._encoded(o.task) for o in observations])
+            values |= self._latents(observations, inputs)
+        text = torch.cat([self._encode_text(o.task) for o in observations])
         return Batch(values, present, text).each(lambda value: value.to(self.device))
 
     def _latents(
-        self, observations: Sequence[Observation], given: Sequence[Conditioning]
+        self, observations: Sequence[Observation], inputs: Sequence[Conditioning]
     ) -> dict[str, Tensor]:
-        """The image slots that are given."""
+        """The image slots that are inputs."""
         config, values = self.config, {}
         for camera in config.image.cameras:
             images = [_image(o, camera) for o in observations]
-            encoded = self.encode_frames(images, [c.frame for c in given], [camera] * len(images))
+            encoded = self.encode_frames(images, [c.frame for c in inputs], [camera] * len(images))
             values[f"frame/{camera}"] = torch.from_numpy(encoded)
         if config.retrieval:
             size, cameras = config.latent_size, config.image.retrieved
-            shown = (len(frame_offsets(config)) * len(cameras), config.image.channels, size, size)
+            shape = (len(frame_offsets(config)) * len(cameras), config.image.channels, size, size)
             rows: list[F32] = []
-            for conditioning in given:
-                latents = np.zeros(shown, np.float32) if conditioning.is_empty else conditioning.latents
-                if latents is None or latents.shape != shown:
+            for conditioning in inputs:
+                latents = np.zeros(shape, np.float32) if conditioning.is_empty else conditioning.latents
+                if latents is None or latents.shape != shape:
                     raise InputError("the retrieved frames come without latents: an agent encodes them")
                 rows.append(latents)
             stacked = torch.from_numpy(np.stack(rows))
@@ -249,14 +252,14 @@ class TrainedPolicy:
             values |= {name: stacked[:, i] for i, name in enumerate(names)}
         return values
 
-    def _encoded(self, task: str) -> Tensor:
-        """The instruction as the model reads it, a row."""
-        if task not in self._words:
-            self._words[task] = self._encode_tasks([task])
-        return self._words[task]
+    def _encode_text(self, task: str) -> Tensor:
+        """The encoded instruction (1, ...), cached."""
+        if task not in self._text_cache:
+            self._text_cache[task] = self._encode_tasks([task])
+        return self._text_cache[task]
 
     def _noise(self, n: int, generator: Generators) -> dict[str, Tensor]:
-        """Drawn on the CPU, so that a seed means the same everywhere."""
+        """Noise, drawn on the CPU so that a seed gives the same numbers on every device."""
         cpu = torch.device("cpu")
         if generator is None or isinstance(generator, torch.Generator):
             noise = self.model.draw_noise(n, generator, cpu)
@@ -273,12 +276,12 @@ def _image(observation: Observation, camera: str) -> U8:
     return observation.images[camera]
 
 
-def _check_finite(observation: Observation, given: Conditioning) -> None:
+def _check_finite(observation: Observation, conditioning: Conditioning) -> None:
     numbers: dict[str, F32 | F64] = {
         "proprioception": observation.proprio,
-        "the object's pose": given.object_now,
-        "the goal": given.goal_now,
-        "the retrieved chunk": given.actions,
+        "the object's pose": conditioning.object_now,
+        "the goal": conditioning.goal_now,
+        "the retrieved chunk": conditioning.actions,
     }
     for what, values in numbers.items():
         if not np.isfinite(values).all():

@@ -1,4 +1,4 @@
-"""The sizes of networks that are used here; no torch is needed to name them."""
+"""Sizes of networks; importing this module does not need torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Instructions as hidden states of a large text encoder, computed once and kept in a file.
+"""Instructions as hidden states of a large text encoder, computed once and stored in a file.
 
-Cosmos-Predict2.5 reads the states of every layer of Reason1, a network of 7 B parameters: nobody wants it
-beside a policy. `research/scripts/encode_instructions.py` fills the file; a policy only looks up.
+Cosmos-Predict2.5 reads the states of every layer of Reason1, a network of 7 B parameters, which is too large
+to run with a policy. `research/scripts/encode_instructions.py` fills the file; a policy only reads it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 from recap.errors import DatasetError, InputError, cause
 from recap.run_directory import whole_file
 
-PREFIX = "states:"  # of `policy.text`, before the file
+PREFIX = "states:"  # of `policy.text`, followed by the file
 FILL = "research/scripts/encode_instructions.py adds it"
 
 
 def write_states(file: Path, states: Mapping[str, Tensor], model: str) -> None:
-    """Keep the states (L, d) of instructions in 16 bits, beside those that the file has already."""
+    """Store the states (L, d) of instructions in 16 bits, in addition to those already in the file."""
     from safetensors.torch import save_file
 
     known, by = read_states(file) if file.exists() else ({}, model)
@@ -34,7 +34,7 @@ def write_states(file: Path, states: Mapping[str, Tensor], model: str) -> None:
 
 
 def read_states(file: Path) -> tuple[dict[str, Tensor], str]:
-    """The states of each instruction, and which model made them."""
+    """The states of each instruction, and the model that computed them."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -49,10 +49,10 @@ def read_states(file: Path) -> tuple[dict[str, Tensor], str]:
 
 
 class TextStates:
-    """Looks instructions up, (n, L, d).
+    """Looks up the states of instructions: (n, L, d).
 
     Args:
-        width: of a token, as the network takes it.
+        width: of a token, as the network expects it.
     """
 
     def __init__(self, file: Path, width: int) -> None:
@@ -65,7 +65,7 @@ class TextStates:
             raise DatasetError(f"{file} has instructions of several lengths: make it again")
 
     def __call__(self, tasks: Sequence[str]) -> Tensor:
-        """Of each instruction; one that is not in the file is refused."""
+        """The states of each instruction; an unknown instruction is an error."""
         for task in tasks:
             if task not in self.known:
                 raise InputError(f"instruction '{task}' is not in {self.file}: {FILL}")

@@ -1,4 +1,4 @@
-"""The numbers of the vector slots: what each of them is, and the function that fills them everywhere."""
+"""The numbers of the vector slots: their kinds, and the functions that compute them everywhere."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from recap.policies.config import PolicyConfig
 from recap.robot import POSE_SIZES
 from recap.types import F32, F64, Conditioning
 
-# The robot's kinds, and what objects are written with besides: cosine and sine of an angle, and whether
-# something is there.
+# The robot's kinds, and two more for objects: cosine and sine of an angle, and a mark of presence.
 WRITTEN: Mapping[str, Kind] = {**KINDS, "direction": Kind(least=TURN), "mark": Kind(least=TURN)}
 POSE_IN_SPACE = (("position", 3), ("rotation6d", 6), ("mark", 1))
-MARK = 9  # where in it the mark is
+MARK = 9  # index of the mark in it
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Some numbers of a slot that belong together."""
+    """Consecutive numbers of a slot that belong together."""
 
-    kind: str  # of WRITTEN
+    kind: str  # a key of WRITTEN
     size: int
-    relative: bool = False  # to where the robot or an object is
-    thing: int | None = None  # which object in space they are of, counted within the slot
+    relative: bool = False  # to the position of the robot or of an object
+    thing: int | None = None  # number of their object in space, within the slot
 
     @property
     def least(self) -> float:
-        """The deviation that they are divided by at least, in metres and radians."""
+        """The least deviation that they are divided by, in metres and radians."""
         return WRITTEN[self.kind].least[self.relative]
 
 
 def numbers_of(config: PolicyConfig, relative: bool = True) -> dict[str, tuple[Numbers, ...]]:
-    """What each vector slot holds.
+    """The numbers of each vector slot.
 
     Args:
-        relative: False: were nothing relative to where robot and objects are now.
+        relative: False gives the slots as if nothing were relative to the present robot and objects.
     """
     robot, horizon, from_now = config.robot, config.chunk_size, relative and config.relative
     chunk = _of_body(robot.act, (robot.measured >= 0) & from_now)
@@ -60,7 +59,7 @@ def numbers_of(config: PolicyConfig, relative: bool = True) -> dict[str, tuple[N
 
 
 def spans(parts: Iterable[Numbers]) -> Iterator[tuple[Numbers, slice]]:
-    """Each with its columns."""
+    """Each part with its columns."""
     at = 0
     for part in parts:
         yield part, slice(at, at + part.size)
@@ -77,12 +76,12 @@ def things_of(parts: Iterable[Numbers]) -> dict[int, int]:
 
 
 def width_of(parts: Iterable[Numbers]) -> int:
-    """How many numbers there are."""
+    """Total number of numbers."""
     return sum(part.size for part in parts)
 
 
 def _of_body(body: Body, from_now: bool | NDArray[np.bool_] = False) -> tuple[Numbers, ...]:
-    """Args: from_now: which numbers are relative to where the robot is now, as changes always are."""
+    """The numbers of a body; `from_now`: which are relative to the robot now, as changes always are."""
     relative = np.broadcast_to(from_now, body.size) | body.changes
     return tuple(
         Numbers(f.kind, f.size, f.kind in RELATIVE_KINDS and bool(relative[at.start])) for f, at in body.spans
@@ -90,7 +89,7 @@ def _of_body(body: Body, from_now: bool | NDArray[np.bool_] = False) -> tuple[Nu
 
 
 def _of_objects(config: PolicyConfig, at_end: bool = False, first: int = 0) -> tuple[Numbers, ...]:
-    """Of objects and goal, as `_state` writes them, or of objects at a chunk's end, as `pose_of` does."""
+    """Numbers of objects and goal, as in `_state`, or of objects at a chunk's end, as in `pose_of`."""
     if not config.measures:
         return ()
     if config.is_planar:
@@ -108,15 +107,15 @@ def _of_objects(config: PolicyConfig, at_end: bool = False, first: int = 0) -> t
 
 @dataclass(frozen=True)
 class Vectors:
-    """The vector slots of one prediction, in units of the world, and what the residual is added to."""
+    """The vector slots of one prediction, in units of the world, and the base of the residual."""
 
     vectors: dict[str, F32]  # slot -> (width,)
     base: F32  # (H, a)
-    origin: F32  # (a,) what an action without residual is relative to
+    origin: F32  # (a,) origin of an action without residual
 
 
 def vectors_of(given: Conditioning, config: PolicyConfig) -> Vectors:
-    """What is known at test time, of the first match."""
+    """The inputs of the first match, as they are known at test time."""
     horizon, robot = config.chunk_size, config.robot
     if given.actions.shape[1:] != (horizon, config.action_dim) or given.now.shape != (config.proprio_dim,):
         raise InputError(
@@ -148,7 +147,7 @@ def vectors_of(given: Conditioning, config: PolicyConfig) -> Vectors:
 def targets_of(
     actions: F64, proprio: F64, object_pose: F64, moment: Vectors, config: PolicyConfig
 ) -> dict[str, F32]:
-    """What is to be predicted, known only to training; all in the query's canonical frame.
+    """The prediction targets, known only in training; all in the query's canonical frame.
 
     Args:
         actions: (H, a) of the demonstration.
@@ -161,7 +160,7 @@ def targets_of(
 
 
 def _state(now: F32, objects: F64, goal: F64, frame: F64, config: PolicyConfig) -> F64:
-    """Objects (d,) and goal as a policy is given them; nothing for one that is given no poses."""
+    """Objects (d,) and goal as inputs of a policy; empty for a policy without poses."""
     if not config.measures:
         return np.zeros(0)
     if config.is_planar:
@@ -173,7 +172,7 @@ def _state(now: F32, objects: F64, goal: F64, frame: F64, config: PolicyConfig) 
         return np.concatenate(
             [_planar(objects), _planar(goal), [np.cos(turn), np.sin(turn)], tool, _planar(from_goal)]
         )
-    # Each object's pose, whether it is there, and where it lies from each tool.
+    # Each object's pose, its mark, and its position relative to each tool.
     poses = pose_of(objects, config).reshape(config.n_objects, -1)
     body, starts = np.asarray(now, np.float64), config.robot.body.positions
     if not starts:
@@ -184,13 +183,13 @@ def _state(now: F32, objects: F64, goal: F64, frame: F64, config: PolicyConfig) 
 
 
 def pose_of(objects: F64, config: PolicyConfig) -> F64:
-    """Objects (d,) as a policy predicts them; nothing for one that is given no poses."""
+    """Objects (d,) as a policy predicts them; empty for a policy without poses."""
     if not config.measures:
         return np.zeros(0)
     if config.is_planar:
         return _planar(objects)
     poses = np.asarray(objects, np.float64).reshape(-1, POSE_SIZES["pose3"])[: config.n_objects]
-    there = np.flatnonzero(poses[:, 3:].any(axis=1))  # a pose without a turn stands for no object
+    there = np.flatnonzero(poses[:, 3:].any(axis=1))  # a zero quaternion stands for an absent object
     out = np.zeros((config.n_objects, MARK + 1))
     if len(there):
         out[there, :3] = poses[there, :3]
@@ -200,12 +199,12 @@ def pose_of(objects: F64, config: PolicyConfig) -> F64:
 
 
 def _from(here: F64, then: F64, n_objects: int) -> F64:
-    """Objects in space relative to where they are now, pose by pose; one that is not there now as it is."""
+    """Objects in space relative to their present poses; unchanged for an object that is absent now."""
     rows, now = then.reshape(n_objects, -1).copy(), here.reshape(n_objects, -1)
     rows[:, :MARK] -= now[:, :MARK] * now[:, MARK:] * rows[:, MARK : MARK + 1]
     return rows.ravel()
 
 
 def _planar(pose: F64) -> F64:
-    """A pose of the plane as x, y, cos, sin."""
+    """A planar pose as x, y, cos, sin."""
     return np.array([pose[0], pose[1], np.cos(pose[2]), np.sin(pose[2])])

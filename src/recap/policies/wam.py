@@ -1,4 +1,4 @@
-"""The world-action model: one sequence of latent frames in which action and future are denoised together."""
+"""The world-action model: a sequence of latent frames in which action and future are denoised together."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from recap.policies.network import (
 )
 from recap.policies.text_states import PREFIX, TextStates
 
-UNREAD = "none"  # the instruction's encoder of a policy that goes by what was retrieved alone
-LEAST_LEVEL = 0.1  # below it an error of a clean image counts as it does there
-CLEAN_LEVEL = 1e-4  # the noise level that a clean slot is said to have
+UNREAD = "none"  # text encoder of a policy that ignores the instruction
+LEAST_LEVEL = 0.1  # least divisor when a velocity is computed from a clean image
+CLEAN_LEVEL = 1e-4  # noise level of a clean slot, as given to the network
 
 
 class WorldActionModel(SlotModel):
-    """The Cosmos network with its table of slots."""
+    """The Cosmos network with its slots."""
 
     tag = "world-action-model"
     summary = (
-        "A retrieval-conditioned world-action model: given the moment and a chunk that another embodiment "
-        "did in a like moment, it denoises the action chunk and the future together."
+        "A retrieval-conditioned world-action model: given the observation and the chunk of another "
+        "embodiment in a similar moment, it denoises the action chunk and the future together."
     )
 
     def __init__(self, config: PolicyConfig, network: nn.Module | None = None) -> None:
@@ -50,7 +50,7 @@ class WorldActionModel(SlotModel):
 
     @classmethod
     def task_encoder(cls, config: PolicyConfig) -> TaskEncoder:
-        """One token an instruction, (n, 1, d), padded to the network's width; of a file all, (n, L, d)."""
+        """One token per instruction (n, 1, d), padded to the network's width; (n, L, d) from a file."""
         width = text_width(_sizes(config))
         if config.text == UNREAD:
             return lambda tasks: torch.zeros(len(tasks), 1, width)
@@ -66,7 +66,7 @@ class WorldActionModel(SlotModel):
 
     @property
     def n_tokens(self) -> int:
-        """Of the whole sequence."""
+        """Tokens of the whole sequence."""
         return self.layout.n_tokens
 
     @classmethod
@@ -81,7 +81,7 @@ class WorldActionModel(SlotModel):
         load_pretrained_network(self.network, source)
 
     def recompute_activations(self) -> None:
-        """In training, keep fewer activations."""
+        """Keep fewer activations in training."""
         self.network.enable_gradient_checkpointing()  # type: ignore[operator]
 
     def forward(
@@ -100,18 +100,18 @@ class WorldActionModel(SlotModel):
                 found[slot.name] = self.velocity_of(frame, moving[slot.name], level.view(-1, 1, 1, 1))
         return found
 
-    def velocity_of(self, told: Tensor, moving: Tensor, level: Tensor) -> Tensor:
-        """The velocity of an image, from what the network says of it: that itself, or the clean image."""
+    def velocity_of(self, output: Tensor, moving: Tensor, level: Tensor) -> Tensor:
+        """The velocity of an image: the network's output, or computed from it if that is the clean image."""
         if not self.config.future_clean:
-            return told
-        return (moving - told) / level.clamp_min(LEAST_LEVEL)
+            return output
+        return (moving - output) / level.clamp_min(LEAST_LEVEL)
 
     def assemble(
         self, batch: Batch, moving: dict[str, Tensor], level: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The sequence (B, c or 2c, T, h, w), which slots are given (B, T), and their noise levels (B, T).
 
-        A conditioning slot that is absent is not zeros in disguise: it is marked as not given, at full noise.
+        An absent conditioning slot is not only set to zeros: it is marked as not given, with full noise.
         """
         frames, given, levels = [], [], []
         for i, slot in enumerate(self.layout.slots):
@@ -137,7 +137,7 @@ class WorldActionModel(SlotModel):
         return sequence, torch.stack(given, dim=1), torch.stack(levels, dim=1)
 
     def _beside(self, batch: Batch, sequence: Tensor) -> Tensor:
-        """Of each predicted image the present one, where it is shown; zeros beside every other slot."""
+        """The present image for each predicted image, if it is an input; zeros for all other slots."""
         found = torch.zeros_like(sequence)
         for i, slot in enumerate(self.layout.slots):
             if slot.denoised and slot.kind == "image":
@@ -153,7 +153,7 @@ def _sizes(config: PolicyConfig) -> NetworkConfig:
 
 
 def _text_encoder(name: str, width: int) -> TextEncoder:
-    """The encoder of instructions of that name, no wider than the network takes."""
+    """The text encoder of that name; an error if it is wider than the network accepts."""
     if name == "words":
         return HashedWords(min(64, width))
     if name == "content-words":

@@ -1,1 +1,1 @@
-"""Where demonstrations live."""
+"""Pools: storage, import and export of demonstrations."""

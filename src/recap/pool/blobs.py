@@ -1,4 +1,4 @@
-"""Videos of a pool: one encoded file each, named by its hash, decoded when a frame is asked for."""
+"""Videos of a pool: one encoded file each, named by its hash and decoded on demand."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from recap.video import VideoFrames, frame_rate, write_video
 
 
 def blob_name(digest: str) -> str:
-    """The file of the video with this hash."""
+    """The file name of the video with this hash."""
     return f"blobs/{digest[:2]}/{digest}.mp4"
 
 
 class VideoFiles(Protocol):
-    """Where videos come from."""
+    """Gives access to video files."""
 
     def local(self, name: str, digest: str) -> Path:
-        """A local file with these contents, which must have this hash."""
+        """A local file with the contents of `name`, checked against its hash."""
 
 
 class BlobFrames(LazySequence[U8]):
-    """The frames of one video; the file is fetched and checked when first used."""
+    """The frames of one video; the file is fetched and checked on first use."""
 
     def __init__(self, videos: VideoFiles, digest: str, length: int, fps: float) -> None:
         self.videos, self.digest, self.length, self.fps = videos, digest, length, fps
@@ -39,7 +39,7 @@ class BlobFrames(LazySequence[U8]):
 
     @cached_property
     def frames(self) -> VideoFrames:
-        """The video as a local file."""
+        """The frames of the local file."""
         path = self.videos.local(blob_name(self.digest), self.digest)
         return VideoFrames(path, 0, self.length, self.fps)
 
@@ -51,14 +51,14 @@ class BlobFrames(LazySequence[U8]):
 
     @property
     def video(self) -> VideoFrames:
-        """The video, fetched again where its copy had to make space for others."""
+        """The frames; the file is fetched again if its copy was removed to free space."""
         if not self.frames.path.exists():
             del self.frames
         return self.frames
 
 
 def encode(frames: Sequence[U8], fps: float) -> bytes:
-    """A video of these frames; one that is encoded already is cut out of its file without loss."""
+    """The frames as an encoded video; if already encoded, they are cut out of their file without loss."""
     if isinstance(frames, BlobFrames) and frames.fps == fps:
         return frames.video.path.read_bytes()
     with tempfile.TemporaryDirectory() as folder:
@@ -69,7 +69,7 @@ def encode(frames: Sequence[U8], fps: float) -> bytes:
 
 
 def _cut(frames: VideoFrames, path: Path) -> bool:
-    """Copy the packets of a range that starts at a key frame; False where it cannot be cut so."""
+    """Copy the packets of a range that starts at a key frame; False if this is not possible."""
     rate = frame_rate(frames.fps)
     wanted, end = frames.start, frames.start + frames.length
     with av.open(str(frames.path)) as source:
@@ -86,7 +86,7 @@ def _cut(frames: VideoFrames, path: Path) -> bool:
                     continue
                 in_order = packet.pts == packet.dts == wanted * step
                 if not in_order or (wanted == frames.start and not packet.is_keyframe):
-                    return False  # reordered or between key frames: encode anew
+                    return False  # reordered, or not starting at a key frame: encode again
                 packet.pts = packet.dts = (wanted - frames.start) * step
                 packet.duration = step
                 packet.stream = copy
@@ -98,7 +98,7 @@ def _cut(frames: VideoFrames, path: Path) -> bool:
 
 
 def put_blob(files: Files, data: bytes) -> str:
-    """Keep a video and return its hash; one that is there already, whole, is not written again."""
+    """Store a video and return its hash; an intact file of the same hash is not written again."""
     digest = sha256(data)
     name = blob_name(digest)
     if not (files.exists(name) and sha256(files.read(name)) == digest):

@@ -1,4 +1,4 @@
-"""Small fragments of a pool's newest version put together, and deleted rows left out."""
+"""Merges small fragments of a pool's newest version and drops deleted rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from recap.pool.schema import Row, table_of, with_attribute
 from recap.pool.table import Damage, Table
 from recap.types import Scalar
 
-N_SMALL = 64  # as many small fragments are put together by the next add
-SMALL = 1024  # rows; fragments of fewer are put together
-DELETED = 0.1  # and those with a larger share of deleted rows
+N_SMALL = 64  # number of small fragments at which the next add merges them
+SMALL = 1024  # rows below which a fragment is small
+DELETED = 0.1  # share of deleted rows above which a fragment is merged too
 
 
 def is_due(dataset: Any) -> bool:
-    """Whether there are so many small fragments that reading is slow."""
+    """True if so many fragments are small that reading is slow."""
     small = [f for f in dataset.get_fragments() if f.metadata.num_rows < SMALL]
     return len(small) >= N_SMALL
 
 
 def compact(table: Table, dataset: Any) -> Any:
-    """Commit the longest run of small neighbours as one fragment; what is damaged is never copied."""
+    """Commit the longest run of adjacent small fragments as one; damaged fragments are never copied."""
     run = max(_small_runs(table, dataset), key=len)
     if len(run) < 2 and not any(meta.num_deletions for meta, _ in run):
         return dataset
@@ -44,7 +44,7 @@ def rewrite(
 
 
 def set_attribute(table: Table, dataset: Any, keys: Sequence[Key], name: str, value: Scalar | None) -> Any:
-    """Commit rows with another value of an attribute, or without it."""
+    """Commit rows with a new value of an attribute; None removes it."""
     rows = {key.id: table.row(dataset, key) for key in keys}
     new = {episode: with_attribute(row, name, value) for episode, row in rows.items()}
     numbers = sorted({key.fragment for key in keys if new[key.id] is not rows[key.id]})
@@ -54,7 +54,7 @@ def set_attribute(table: Table, dataset: Any, keys: Sequence[Key], name: str, va
 
 
 def _small_runs(table: Table, dataset: Any) -> list[list[tuple[Any, list[tuple[Row, int]]]]]:
-    """Neighbouring fragments to put together, with their rows and the place of each in the order."""
+    """Runs of adjacent fragments to merge, each with its rows and their sequence numbers."""
     run: list[tuple[Any, list[tuple[Row, int]]]] = []
     runs = [run]
     for fragment in dataset.get_fragments():

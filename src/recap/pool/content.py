@@ -1,4 +1,4 @@
-"""An episode as metadata and flat arrays, and back; its hash; and the check before it is kept."""
+"""Converts an episode to metadata and flat arrays and back; hashes it, and checks it before storage."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from recap.errors import InputError
 from recap.types import F32, U8, Episode
 
-_ENCODING_ERROR = 10  # of 255, on average: more is another picture
-MAX_NUMBER = 1e9  # of a measurement or an action, in any unit; more is an error, and overflows a distance
-MAX_SYMMETRY = 360  # turns of an object that look alike; a round one is no finer than that
+_ENCODING_ERROR = 10  # mean difference of pixels (0 to 255) above which two encoded images differ
+MAX_NUMBER = 1e9  # largest measurement or action in any unit; more is an error and would overflow a distance
+MAX_SYMMETRY = 360  # most symmetric poses of an object, also of a round one
 TEXTS = ("id", "scene_id", "task", "embodiment", "action_space", "source")
 
 _to_text = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
-    """The low-dimensional data as flat arrays of fixed types, object after object; no goal is no array."""
+    """The low-dimensional data as flat arrays of fixed types, object by object; `goal` only if present."""
     objects = [np.asarray(value, "<f4").reshape(-1) for value in episode.objects.values()]
     arrays = {
         "timestamps": np.asarray(episode.timestamps, "<f8"),
@@ -36,13 +36,13 @@ def arrays_of(episode: Episode) -> dict[str, NDArray[Any]]:
 
 
 def content_id(episode: Episode) -> str:
-    """Short, of what the robot did and measured: the same under another name, or in another pool."""
+    """A short hash of actions and proprioception; the same under another name or in another pool."""
     parts = (np.ascontiguousarray(part, "<f4").tobytes() for part in (episode.proprio, episode.actions))
     return sha256(b"/".join(parts)).hexdigest()[:12]
 
 
 def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that is not an array; cameras give the hash of each encoded video."""
+    """Everything except arrays; `cameras` maps each camera to the hash of its encoded video."""
     return {
         **{key: getattr(episode, key) for key in TEXTS},
         "fps": float(episode.fps),
@@ -55,7 +55,7 @@ def meta_of(episode: Episode, cameras: Mapping[str, str]) -> dict[str, Any]:
 
 
 def digest_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
-    """One hash of an episode: metadata, every bit of every array, and the hashes of its videos."""
+    """The hash of an episode: metadata, all array bytes and the hashes of its videos."""
     text = _to_text(meta)
     shapes = [[name, len(array)] for name, array in sorted(arrays.items())]
     whole = sha256(json.dumps([text, shapes], ensure_ascii=False).encode("utf-8"))
@@ -65,7 +65,7 @@ def digest_of(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> st
 
 
 def same_content(a: Episode, b: Episode) -> bool:
-    """Whether two episodes are one: words and numbers to the bit, films by a frame, for they are encoded."""
+    """True if two episodes are equal: metadata and arrays exactly, videos by their middle frame."""
     digests = {digest_of(meta_of(each, {}), arrays_of(each)) for each in (a, b)}
     if len(digests) > 1 or a.images.keys() != b.images.keys():
         return False
@@ -101,7 +101,7 @@ def episode_of(
 
 
 def faults(episode: Episode) -> Iterator[tuple[str, str, str]]:
-    """What makes an episode unusable: code, field and message; values are checked where shapes agree."""
+    """Reasons why an episode is unusable: code, field, message. Values are checked only if shapes agree."""
     n, arrays = len(episode), fields_of(episode)
     sound = True
     for name, values in arrays.items():
@@ -130,7 +130,7 @@ def faults(episode: Episode) -> Iterator[tuple[str, str, str]]:
 
 
 def check_episode(episode: Episode, *, for_pool: bool = True) -> None:
-    """Refuse, in one line, what cannot be used; for a pool also a missing id and numbers float32 rounds."""
+    """Raise an InputError if it cannot be used; `for_pool` also requires an id and float32-exact values."""
     if for_pool and not episode.id:
         raise InputError("an episode has no id: give each one a name of its own")
     texts = {key: getattr(episode, key) for key in TEXTS}
@@ -164,7 +164,7 @@ def check_episode(episode: Episode, *, for_pool: bool = True) -> None:
 
 
 def fields_of(episode: Episode) -> dict[str, Any]:
-    """The arrays of an episode by the names that messages use."""
+    """The arrays of an episode, by the names used in messages."""
     return {
         "timestamps": episode.timestamps,
         "proprio": episode.proprio,

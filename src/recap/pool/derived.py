@@ -1,9 +1,9 @@
-"""Descriptors of a pool's episodes, kept by the fingerprint of what made them; lost ones are computed again.
+"""Descriptors of a pool's episodes, stored by the fingerprint of their describer; lost ones are recomputed.
 
-derived/<fingerprint>/table.json names what made them; beside it are safetensors files, each named by its hash
-and never changed, that describe some episodes each. A row belongs to an episode id and the hash of its
+derived/<fingerprint>/table.json names the describer. Next to it are immutable safetensors files, each named
+by its hash, with the descriptors of some episodes. A row belongs to an episode id and the hash of its
 content. derived/rows-<fingerprint>/ holds the rows of a large pool as one retrieval compares them, see
-`recap.retrieval.rows`; derived/confidence-… the distances that its confidence is calibrated by.
+`recap.retrieval.rows`; derived/confidence-… holds the distances that calibrate its confidence.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
     from recap.pool.live import LiveView
     from recap.pool.view import Describer
 
-N_TOGETHER = 256  # episodes described before they are written down
+N_TOGETHER = 256  # episodes that are described before they are written
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _KINDS = {"U8": "<u1", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
 log = logging.getLogger("recap.pool")
 
 
 def folder_of(fingerprint: str) -> str:
-    """The folder of a fingerprint; one that cannot name a folder is named by its hash."""
+    """The folder of a fingerprint; if it is no valid folder name, its hash is used."""
     name = fingerprint if _PLAIN.fullmatch(fingerprint) else sha256(fingerprint.encode("utf-8"))
     return f"derived/{name}"
 
 
 def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
-    """What a describer says of an episode, checked against what it promised.
+    """The descriptors of an episode, checked against the describer's dims.
 
-    An episode that lacks what the describer reads, such as an object, gets no rows: it is never retrieved,
-    and does not stop what runs.
+    An episode that lacks a required feature, such as an object, gets no rows: it is never retrieved and does
+    not stop a running process.
     """
     try:
         found = describer.describe(episode)
-    except Exception as error:  # a term may be of another's making; one demonstration must not stop robots
+    except Exception as error:  # a term may come from a plugin; one demonstration must not stop robots
         return _not_used(describer, episode, cause(error, 1000))
     if set(found) != set(describer.dims):
         raise DatasetError(f"{describer.fingerprint} describes {sorted(found)}, not {sorted(describer.dims)}")
@@ -68,13 +68,13 @@ def describe(describer: Describer, episode: Episode) -> dict[str, F32]:
 
 
 def _not_used(describer: Describer, episode: Episode, why: str) -> dict[str, F32]:
-    """No rows, and a line that says why."""
+    """Return no rows and log the reason."""
     log.warning("demonstration %a is not used: %s", episode.id, why)
     return {term: np.empty((0, width), np.float32) for term, width in describer.dims.items()}
 
 
 def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[str, F32]]) -> Descriptors:
-    """The descriptions of single episodes as one, end to end."""
+    """The descriptors of single episodes, concatenated."""
     terms = {}
     lengths = [0]
     for term, width in describer.dims.items():
@@ -86,7 +86,7 @@ def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[st
 
 
 def picked(found: Descriptors, ids: Sequence[str] | None) -> Descriptors:
-    """Those of some episodes, in this order; of all where none are named."""
+    """The descriptors of some episodes in this order, or of all if `ids` is None."""
     if ids is None:
         return found
     number_of = {name: i for i, name in enumerate(found.episode_ids)}
@@ -101,16 +101,16 @@ def picked(found: Descriptors, ids: Sequence[str] | None) -> Descriptors:
 
 @dataclass(slots=True)
 class _Table:
-    """What is in memory of one fingerprint."""
+    """The descriptors of one fingerprint in memory."""
 
     rows: dict[tuple[str, str], Mapping[str, F32]] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
-    skipped: set[str] = field(default_factory=set)  # of these, what is not held in memory
-    last: tuple[tuple[tuple[str, str], ...], Descriptors] | None = None  # of all of a version
+    skipped: set[str] = field(default_factory=set)  # files of `read` that are not held in memory
+    last: tuple[tuple[tuple[str, str], ...], Descriptors] | None = None  # of a complete version
 
 
 class Derived:
-    """The side tables of a pool."""
+    """Stored descriptors of a pool."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -123,7 +123,7 @@ class Derived:
     def descriptors(
         self, view: LiveView, describer: Describer, ids: Sequence[str] | None = None
     ) -> Descriptors:
-        """Every frame of a version, or of some episodes of it; what no file describes yet is computed."""
+        """Descriptors of every frame of a version or of some episodes; missing ones are computed and kept."""
         with self._lock:
             table = self._tables.setdefault(describer.fingerprint, _Table())
             wanted = tuple((name, view.digests[name]) for name in (view.episode_ids if ids is None else ids))
@@ -143,7 +143,7 @@ class Derived:
             return found
 
     def let_go(self, fingerprint: str, files: Iterable[str] = ()) -> list[str]:
-        """Drop descriptions from memory, and leave these files unread; returns all that are left so."""
+        """Drop descriptors from memory and mark files as not to be read; returns all such files."""
         with self._lock:
             table = self._tables.setdefault(fingerprint, _Table())
             table.rows, table.last = {}, None
@@ -152,13 +152,13 @@ class Derived:
             return sorted(table.read)
 
     def map_arrays(self, name: str) -> dict[str, NDArray[Any]] | None:
-        """Arrays that were kept under a name, mapped from the disk; None where there are none, or damaged."""
+        """Arrays stored under a name, memory-mapped; None if missing or damaged."""
         for file in self.files.names(f"derived/{name}"):
             path = self.files.root / file
             if file_sha256(path) != path.stem:
                 log.warning("pool %s: %s is damaged and made again", self.files.uri, file)
                 continue
-            raw = np.asarray(np.memmap(path, np.uint8, "c"))  # what is written to it stays in this process
+            raw = np.asarray(np.memmap(path, np.uint8, "c"))  # writes stay in this process
             size = int.from_bytes(raw[:8].tobytes(), "little")
             header, raw = json.loads(raw[8 : 8 + size].tobytes()), raw[8 + size :]
             return {
@@ -168,7 +168,7 @@ class Derived:
         return None
 
     def keep_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep arrays in place of those of that name, for `map_arrays`; only on a local path."""
+        """Store arrays for `map_arrays`, replacing those of that name; only on a local path."""
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
@@ -189,7 +189,7 @@ class Derived:
             log.warning("pool %s: what is laid out for search is not kept: %s", self.files.uri, error)
 
     def missing(self, view: LiveView, describer: Describer) -> list[tuple[str, str]]:
-        """Id and hash of the episodes of a version that no file describes yet."""
+        """Id and hash of the episodes of a version that have no stored descriptors yet."""
         with self._lock:
             table = self._tables.setdefault(describer.fingerprint, _Table())
             self._check_owner(describer)
@@ -215,14 +215,14 @@ class Derived:
         return DatasetError(f"{self.files.uri}/{name} {why}: remove its folder, it is computed again")
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Write a file where that can be done: a pool on a read-only or full disk works without it."""
+        """Write a file if possible: a pool on a read-only or full disk works without it."""
         try:
             self.files.write(name, data)
         except OSError as error:
             log.warning("pool %s: descriptors are not kept: %s", self.files.uri, error)
 
     def _read_new(self, table: _Table, describer: Describer) -> None:
-        """Files that appeared since; a damaged one counts as not there."""
+        """Read new files; a damaged one counts as missing."""
         for name in self.files.names(folder_of(describer.fingerprint)):
             if not name.endswith(".safetensors") or name in table.read:
                 continue
@@ -257,7 +257,7 @@ class Derived:
 def describe_some(
     describer: Describer, keys: Sequence[tuple[str, str]], episodes: Iterable[Episode]
 ) -> tuple[str, bytes, list[dict[str, F32]]]:
-    """What describes these episodes: the name of its file, what is in it, and its rows."""
+    """The descriptors of these episodes: file name, content and rows."""
     rows = [describe(describer, episode) for episode in episodes]
     data = write_shard(describer, keys, rows)
     return f"{folder_of(describer.fingerprint)}/{sha256(data)}.safetensors", data, rows
@@ -266,7 +266,7 @@ def describe_some(
 def write_shard(
     describer: Describer, keys: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, F32]]
 ) -> bytes:
-    """Descriptions of some episodes as one safetensors file."""
+    """Descriptors of some episodes as a safetensors file."""
     from safetensors.numpy import save
 
     described = assemble(describer, [name for name, _ in keys], rows)

@@ -1,4 +1,4 @@
-"""The file operations a pool needs beside its table, on a local path or an object store."""
+"""File operations of a pool besides its table, on a local path or an object store."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def sha256(data: bytes) -> str:
 
 
 def is_intact(name: str, data: bytes) -> bool:
-    """Whether a file that is named by its hash has the contents it was written with."""
+    """True if the data match the hash in the file name."""
     return name.rpartition("/")[2].partition(".")[0] == sha256(data)
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:
-    """JSON after its hash, for small files that are not named by their hash."""
+    """JSON preceded by its hash, for small files that are not named by their hash."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     return sha256(text).encode() + b"\n" + text + b"\n"
 
@@ -46,14 +46,14 @@ def unsealed(data: bytes, kind: Any = dict[str, Any]) -> Any:
 
 
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> Files:
-    """Files at a path or at a URI such as s3://bucket/pool."""
+    """Files at a path or a URI such as s3://bucket/pool."""
     if "://" in uri and not uri.startswith("file://"):
         return RemoteFiles(uri.rstrip("/"), dict(options) if options else None)
     return Files(Path(uri.removeprefix("file://")))
 
 
 class Files:
-    """Whole files by name below one directory; names use forward slashes."""
+    """Reads and writes whole files by name below one directory; names use forward slashes."""
 
     options: dict[str, str] | None = None  # of an object store
 
@@ -65,14 +65,14 @@ class Files:
         return Files, (self.root,)
 
     def read(self, name: str) -> bytes:
-        """All of it; FileNotFoundError where there is none."""
+        """The whole file; raises FileNotFoundError if there is none."""
         return (self.root / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """Written whole or not at all; on a local path also after a power loss."""
+        """Write atomically; on a local path the file also survives a power loss."""
         path = self.root / name
         self._make_folder(path.parent)
-        # A name of its own: two processes may write the same file at once.
+        # A unique temporary name, because two processes may write the same file at once.
         handle, partial = tempfile.mkstemp(prefix=".", suffix=".partial", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as out:
@@ -87,7 +87,7 @@ class Files:
         sync_file(path.parent)
 
     def exists(self, name: str) -> bool:
-        """Whether there is one."""
+        """True if the file exists."""
         return (self.root / name).exists()
 
     def stamp(self, name: str) -> tuple[int, ...]:
@@ -96,24 +96,24 @@ class Files:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def names(self, folder: str) -> list[str]:
-        """Every file below a folder, sorted; unfinished ones left out."""
+        """Every file below a folder, sorted, without unfinished ones."""
         found = []
         for path, _, files in os.walk(self.root / folder):
             found += [f"{path}/{f}"[len(self.uri) + 1 :] for f in files if not f.startswith(".")]
         return sorted(found)
 
     def remove(self, name: str) -> None:
-        """Delete one; a missing file is no error."""
+        """Delete a file; a missing file is no error."""
         (self.root / name).unlink(missing_ok=True)
 
     def local(self, name: str, digest: str) -> Path:
-        """A local file with these contents, which must have this hash."""
+        """A local file with the contents of `name`, checked against its hash."""
         path = self.root / name
         check(path.read_bytes(), digest, name)
         return path
 
     def sync(self, names: Iterable[str]) -> None:
-        """Flush files that others wrote, and their folders, to the disk."""
+        """Flush files written by others, and their folders, to disk."""
         paths = [self.root / name for name in names]
         folders = {folder for path in paths for folder in (path.parent, path.parent.parent)}
         for path in [*paths, *folders]:
@@ -121,7 +121,7 @@ class Files:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let one writer of this machine work at a time; commits are safe without."""
+        """Let one writer of this machine work at a time. Commits are safe without it."""
         with (self.root / ".lock").open("a") as lock:  # the system frees it when a process is killed
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -134,7 +134,7 @@ class Files:
 
 
 class RemoteFiles(Files):
-    """The same on an object store, through Lance, so that both take the same options and environment."""
+    """The same on an object store, through Lance, so that both use the same options and environment."""
 
     def __init__(self, uri: str, options: dict[str, str] | None) -> None:
         self.uri, self.options = uri, options
@@ -158,7 +158,7 @@ class RemoteFiles(Files):
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
             file.flush()
-            with self._reaching():  # one request, which the store takes whole or not at all
+            with self._reaching():  # one request, which the store applies completely or not at all
                 self._session.upload_file(file.name, name)
 
     def exists(self, name: str) -> bool:
@@ -178,15 +178,15 @@ class RemoteFiles(Files):
         return cached(digest, name, lambda: self.read(name))
 
     def sync(self, names: Iterable[str]) -> None:
-        """The store keeps what it has acknowledged."""
+        """Nothing to do: the store keeps what it has acknowledged."""
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        yield  # conflicts are found when committing, and tried again
+        yield  # conflicts are detected at commit and retried
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Whatever Lance raises when a store does not answer becomes an OSError of one line."""
+        """Turn any error that Lance raises for a failing store into an OSError of one line."""
         try:
             yield
         except (OSError, RuntimeError, ValueError) as error:
@@ -202,16 +202,16 @@ class RemoteFiles(Files):
             except OSError:
                 if not self.exists(name):
                     raise FileNotFoundError(f"{self.uri}/{name}") from None
-                if attempt == 2:  # before: it may have appeared between the two questions
+                if attempt == 2:  # not earlier: the file may have appeared between download and check
                     raise
 
 
 def cached(digest: str, name: str, load: Callable[[], bytes]) -> Path:
-    """A local copy of contents that are stored elsewhere, kept by their hash."""
+    """A local copy of remote contents, named by their hash."""
     folder = _own_folder()
     path = folder / f"{digest}{Path(name).suffix}"
     if path.is_file() and sha256(path.read_bytes()) == digest:
-        os.utime(path)  # the oldest go first
+        os.utime(path)  # the least recently used are removed first
         return path
     data = load()
     check(data, digest, name)
@@ -224,12 +224,12 @@ def cached(digest: str, name: str, load: Callable[[], bytes]) -> Path:
 
 
 def forget_copy(name: str) -> None:
-    """Remove the copy of a file that is named by its hash, where there is one."""
+    """Remove the local copy of a file that is named by its hash."""
     (_own_folder() / name.rpartition("/")[2]).unlink(missing_ok=True)
 
 
 def _own_folder() -> Path:
-    """A folder for copies that nobody else can write to, or be sent elsewhere by."""
+    """A folder for copies that other users cannot write to or replace by a link."""
     folder = Path(tempfile.gettempdir()) / f"recap-blobs-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
@@ -241,7 +241,7 @@ def _own_folder() -> Path:
 
 
 def _make_space(folder: Path, n_bytes: int) -> None:
-    """Remove the copies that were not used for longest, so that all with one more stay within the limit."""
+    """Remove the least recently used copies until there is space for `n_bytes` within the limit."""
     there = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):  # another process makes space too
@@ -255,7 +255,7 @@ def _make_space(folder: Path, n_bytes: int) -> None:
 
 
 def check(data: bytes, digest: str, name: str) -> None:
-    """Refuse contents that are not those that were written."""
+    """Raise a DatasetError if the contents differ from what was written."""
     if sha256(data) != digest:
         raise DatasetError(f"{name} is damaged: its contents have changed; run recap pool verify --repair")
 

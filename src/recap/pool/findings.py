@@ -1,4 +1,4 @@
-"""What a check of a pool has found, and what a repair did."""
+"""Results of checking and repairing a pool."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One damaged file, or one damaged episode where the file is not known to have changed."""
+    """One damaged file, or one damaged episode if no file is known to have changed."""
 
     file: str
     what: str
-    episodes: tuple[str, ...] = ()  # of the newest version, that cannot be read whole
+    episodes: tuple[str, ...] = ()  # of the newest version that cannot be read completely
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check has found."""
+    """The result of a check."""
 
     version: int
     n_episodes: int
     n_files: int
     n_bytes: int
     findings: tuple[Finding, ...]
-    unsealed: tuple[int, ...]  # versions whose writer died before it sealed them; checked by content only
-    leftovers: tuple[str, ...]  # files of no version: of a writer that died, or that is writing now
+    unsealed: tuple[int, ...]  # versions without a seal because the writer died; checked by content only
+    leftovers: tuple[str, ...]  # files of no version, left by a dead writer or written right now
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it was written."""
+        """True if nothing is damaged."""
         return not self.findings
 
     @property
     def episodes(self) -> tuple[str, ...]:
-        """Every episode that damage has reached."""
+        """Every damaged episode."""
         return tuple(dict.fromkeys(name for finding in self.findings for name in finding.episodes))
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair did."""
+    """The result of a repair."""
 
     version: int
-    lost: tuple[str, ...]  # episodes that the newest version no longer has; older ones still list them
+    lost: tuple[str, ...]  # episodes removed from the newest version; older versions still list them
     set_aside: tuple[str, ...]  # files
-    redone: tuple[int, ...]  # versions whose manifest was lost and whose change was made again
-    listing: str | None  # the file that lists all this
-    report: Report  # of the pool as it is now
+    redone: tuple[int, ...]  # versions with a lost manifest, whose change was committed again
+    listing: str | None  # the file that lists the repair
+    report: Report  # of the pool after the repair

@@ -1,4 +1,4 @@
-"""The versions of a pool: how each came to be, and how two of them differ."""
+"""The versions of a pool: how each was created, and how two of them differ."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MAX_TAG = 200  # characters
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version, and how it came to be."""
+    """One version and how it was created."""
 
     version: int
-    time: datetime | None  # None where its writer died and its transaction is lost
+    time: datetime | None  # None if its writer died and its transaction is lost
     op: str  # create, add, remove, rollback, compact, repair
     n_added: int
     n_removed: int
@@ -34,7 +34,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """How two versions differ."""
+    """The differences between two versions."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -42,7 +42,7 @@ class Diff:
 
 
 def refuse_odd_tag(name: str) -> None:
-    """Names of versions are one line of plain words that cannot be taken for a number."""
+    """Raise an InputError unless a tag is one line of plain text that does not look like a number."""
     if not name.strip() or len(name) > MAX_TAG or not name.isprintable():
         raise InputError(f"{name[:80]!a} cannot name a version: give up to {MAX_TAG} plain characters")
     if name.strip().lstrip("+-").isdecimal():
@@ -50,12 +50,12 @@ def refuse_odd_tag(name: str) -> None:
 
 
 def tag_file(name: str) -> str:
-    """Where a tag is kept: its name is free text, and no file's."""
+    """The file of a tag; the tag is free text, so it is hashed."""
     return f"tags/{sha256(name.encode('utf-8'))[:32]}.json"
 
 
 def history(files: Files, table: Table, tags: Mapping[str, int]) -> list[Version]:
-    """Every version, oldest first, and what it changed."""
+    """Every version and its changes, oldest first."""
     names: dict[int, list[str]] = {}
     for name, number in tags.items():
         names.setdefault(number, []).append(name)
@@ -82,7 +82,7 @@ def difference(before: Index, after: Index) -> Diff:
 
 
 def counts(pool: Pool) -> dict[str, Any]:
-    """What a pool holds, in numbers."""
+    """The contents of a pool in numbers."""
     view = pool.view()
     episodes = list(view)
     keys = ("task", "embodiment", "source")

@@ -1,4 +1,4 @@
-"""Whether a demonstration has the numbers, cameras and objects of those that are in a pool already."""
+"""Checks whether a demonstration has the same features, cameras and objects as the pool."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ N_COMPARED = 16
 
 
 def refuse_other_layout(view: PoolView, episodes: Sequence[Episode]) -> None:
-    """Raise an InputError that names what differs, before anything is written.
+    """Raise an InputError that names the difference, before anything is written.
 
-    Actions and proprioception must be as wide as the pool's description says, or its first demonstration. A
-    camera must be there that the others have, and an object that the others of the same task have: tasks
-    differ in their objects. Embodiments may differ, and what is there beyond that does not matter.
+    Actions and proprioception must have the widths of the pool's description or of its first demonstration.
+    Each camera that all others have is required, and each object that all others of the same task have.
+    Embodiments may differ, and additional data are allowed.
     """
     ids = view.episode_ids
-    # The first and the newest stand for all: a large pool is not read for a few demonstrations more.
+    # The first and the newest episodes stand for all, so that a large pool is not read for a small addition.
     there = [view.episode(name) for name in dict.fromkeys((*ids[:N_COMPARED], *ids[-N_COMPARED:]))]
     robot = robot_of(view)
     if robot is None:
@@ -38,7 +38,7 @@ def refuse_other_layout(view: PoolView, episodes: Sequence[Episode]) -> None:
 
 
 def _difference(robot: RobotSpec, there: Sequence[Episode], episode: Episode) -> str | None:
-    """What differs, in words."""
+    """The difference in words, or None."""
     vectors: tuple[tuple[str, NDArray[np.float32], Body], ...] = (
         ("actions", episode.actions, robot.act),
         ("proprioception", episode.proprio, robot.body),

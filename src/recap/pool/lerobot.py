@@ -1,4 +1,4 @@
-"""LeRobotDataset v3 as demonstrations are kept and exchanged; `recap.pool.importers` reads it."""
+"""Writes LeRobotDataset v3, the format for collection and export; `recap.pool.importers` reads it."""
 
 from recap.pool.lerobot_stage import alike, stage_episode, staged_indices
 from recap.pool.lerobot_write import Sizes, assemble

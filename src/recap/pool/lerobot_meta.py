@@ -1,4 +1,4 @@
-"""What the meta folder of a LeRobotDataset says: its features and where each episode is, v2.0, v2.1 or v3."""
+"""Reads the meta folder of a LeRobotDataset (v2.0, v2.1, v3): features, and where each episode is."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ACTION = "action"
 IMAGES = "observation.images."
 DONE = "next.done"
 SUCCESS = "next.success"
-EXTRA = "recap/"  # our own columns of the episode table
+EXTRA = "recap/"  # prefix of ReCAP's own columns of the episode table
 ABSENT = "recap.absent"  # attribute: columns that only other tasks of the dataset have
 INFO_PATH = "meta/info.json"
 INTEGERS = ("frame_index", "episode_index")
 
 Feature: TypeAlias = dict[str, Any]
 
-_OLDER = ("v2.0", "v2.1")  # one file an episode
+_OLDER = ("v2.0", "v2.1")  # one file per episode
 _PATHS = {
     "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
     "video_path": "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4",
@@ -41,10 +41,10 @@ _PATHS = {
 _PLACES = ("data/", "videos/", "meta/", "stats/", "dataset_", EXTRA)
 _KNOWN = ("episode_index", "length", "tasks", "task_index")
 _MAX_ATTRIBUTES = 32
-_MAX_INFO_BYTES = 16 * MAX_TEXT_BYTES  # of info.json: more than any robot has names for
+_MAX_INFO_BYTES = 16 * MAX_TEXT_BYTES  # of info.json: more than any robot's feature names need
 _MAX_PATH = 500  # characters of a template
 _FIELDS = {"episode_chunk", "episode_index", "chunk_index", "file_index", "video_key"}
-_SPEC = re.compile(r"(0?[1-9]?d)?")  # such as 03d: a wider one makes names of any length
+_SPEC = re.compile(r"(0?[1-9]?d)?")  # such as 03d; a larger width would allow names of any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +54,24 @@ class Film:
     path: Path
     start: int  # first frame
     length: int  # frames
-    alone: bool  # the file holds nothing else, so its length must be the episode's
+    alone: bool  # the file contains only this episode, so their lengths must agree
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where the files of one episode are, and what the episode table says of it."""
+    """The files of one episode and its row of the episode table."""
 
-    index: int  # the dataset's own number of it
+    index: int  # the episode index of the dataset
     length: int
     data: Path
     films: Mapping[str, Film]  # key -> film
-    task: str | None  # None where only the frames say it
-    extra: Mapping[str, Any]  # our own columns, without their prefix; empty in other datasets
+    task: str | None  # None if only the frames give it
+    extra: Mapping[str, Any]  # ReCAP's own columns without their prefix; empty in other datasets
     attributes: Mapping[str, Scalar]  # other columns of the episode table
 
 
 def read_info(root: Path) -> dict[str, Any]:
-    """`meta/info.json`, of a version that is read."""
+    """`meta/info.json`, checked to be of a supported version."""
     if not root.is_dir():
         raise DatasetError(f"dataset {root} does not exist; check the path or collect it first")
     path = root / INFO_PATH
@@ -96,7 +96,7 @@ def read_info(root: Path) -> dict[str, Any]:
 
 
 def _check_template(key: str, template: str) -> None:
-    """Whether it is of the plain form that LeRobot writes: known names, numbers of a few digits."""
+    """Raise a ValueError unless the template is one that LeRobot writes: known names, short numbers."""
     for _, name, spec, conversion in Formatter().parse(template[:_MAX_PATH]):
         plain = name is None or (name in _FIELDS and _SPEC.fullmatch(spec or "") and conversion is None)
         if not plain or len(template) > _MAX_PATH:
@@ -104,7 +104,7 @@ def _check_template(key: str, template: str) -> None:
 
 
 def read_rows(root: Path, info: Mapping[str, Any]) -> list[Row]:
-    """The episode table, in the order of its numbers."""
+    """The episode table, ordered by episode index."""
     older = info["codebase_version"] in _OLDER
     with as_dataset_error(root, "meta/episodes.jsonl" if older else "meta/episodes"):
         records = list(_lines(root / "meta/episodes.jsonl") if older else _records(root))
@@ -116,7 +116,7 @@ def read_rows(root: Path, info: Mapping[str, Any]) -> list[Row]:
 
 
 def read_tasks(root: Path) -> dict[int, str]:
-    """Number of a task -> its instruction; empty where there is no such table."""
+    """Task index -> instruction; empty if there is no task table."""
     lines, table = root / "meta/tasks.jsonl", root / "meta/tasks.parquet"
     with as_dataset_error(root, "meta/tasks"):
         if lines.is_file():
@@ -124,17 +124,17 @@ def read_tasks(root: Path) -> dict[int, str]:
         if not table.is_file():
             return {}
         records = pq.read_table(table).to_pylist()
-        nameless = "__index_level_0__"  # as pandas keeps an index without a name
+        nameless = "__index_level_0__"  # the name that pandas gives an index without a name
         return {int(r["task_index"]): str(r.get("task", r.get(nameless, ""))) for r in records}
 
 
 def width_of(feature: Feature) -> int:
-    """Numbers a frame."""
+    """Numbers per frame."""
     return int(np.prod(feature["shape"]))
 
 
 def column_names(names: object) -> tuple[str, ...]:
-    """LeRobot's `names` as a flat list: it may be nested, or a dictionary of lists or of column numbers."""
+    """LeRobot's `names` as a flat list; they may be nested, or a dictionary of lists or of column indices."""
     if isinstance(names, str):
         return (names,)
     if isinstance(names, dict) and all(isinstance(at, int) for at in names.values()):
@@ -144,12 +144,12 @@ def column_names(names: object) -> tuple[str, ...]:
 
 
 def inside(root: Path, name: str) -> Path:
-    """A file of the dataset by its relative path: a dataset must not point at other files of its reader."""
+    """A file of the dataset by its relative path; paths that leave the dataset are refused."""
     path = Path(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name} is outside of the dataset")
     if path.parts[0] == "videos" and not (root / "videos").exists() and (root / "video").is_dir():
-        path = Path("video", *path.parts[1:])  # as some writers call the folder
+        path = Path("video", *path.parts[1:])  # some writers use this name for the folder
     return root / path
 
 
@@ -201,7 +201,7 @@ def _place(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _scalars(record: Mapping[str, Any]) -> dict[str, Scalar]:
-    """What else the table says of an episode, such as which scene it is of."""
+    """Other columns of the episode table, such as the scene."""
     found = {
         key[:64]: value
         for key, value in record.items()

@@ -1,4 +1,4 @@
-"""Reads LeRobot datasets (v2.0, v2.1, v3), ours or anyone's, and finds what is damaged in them."""
+"""Reads LeRobot datasets (v2.0, v2.1, v3), written by ReCAP or others, and reports damage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIELDS = {"proprio": (meta.STATE, "state"), "action": (meta.ACTION, "actions"),
 
 
 class LeRobotReader(Reader):
-    """The columns and films of a dataset by their keys; films and pictures are decoded when asked for."""
+    """Columns and videos of a dataset by key; videos and images are decoded on demand."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         self.path, self.info = path, meta.read_info(path)
@@ -61,7 +61,7 @@ class LeRobotReader(Reader):
         return [row.length for row in self._rows]
 
     def default_mapping(self) -> Mapping[str, str]:
-        """LeRobot's own names, or openpi's; objects apart where columns are named `block.0`, `block.1`, …"""
+        """LeRobot's or openpi's names; columns named `block.0`, `block.1`, … are split by object."""
         numbers = [key for key, info in self.keys.items() if info.kind == "numbers"]
         known = {field: [key for key in keys if key in numbers] for field, keys in _FIELDS.items()}
         mapping = {field: keys[0] for field, keys in known.items() if keys}
@@ -74,7 +74,7 @@ class LeRobotReader(Reader):
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One episode; its films stay closed."""
+        """One episode; its videos are not opened yet."""
         row = self._rows[index]
         for key in numbers:
             check_size(f"'{key}'", (row.length, self.keys[key].width), 8)
@@ -103,14 +103,14 @@ class LeRobotReader(Reader):
             )
 
     def damage(self) -> Sequence[Damage]:
-        """Episodes whose rows or films are missing, cut off or of another length, and rows of no episode."""
+        """Episodes with missing, truncated or mismatched rows or videos, and rows without an episode."""
         counts = {"total_episodes": len(self), "total_frames": sum(self.lengths())}
         found = [
             Damage(self.path, None, f"{INFO_PATH}: {key} is {self.info[key]}, the episode table has {n}")
             for key, n in counts.items()
             if self.info.get(key, n) != n
         ]
-        lengths: dict[Path, int | DatasetError] = {}  # frames of each film, or why it cannot be read
+        lengths: dict[Path, int | DatasetError] = {}  # frames of each video, or its error
         for number, row in enumerate(self._rows):
             try:
                 self._range(row)
@@ -121,7 +121,7 @@ class LeRobotReader(Reader):
         return found + self._orphans()
 
     def _check_film(self, row: Row, film: Film, lengths: dict[Path, int | DatasetError]) -> None:
-        """Whether a film shows its episode, by headers alone."""
+        """Check from headers that a video covers its episode."""
         if film.path not in lengths:
             try:
                 lengths[film.path] = video_length(film.path, self.fps)
@@ -136,7 +136,7 @@ class LeRobotReader(Reader):
             raise DatasetError(f"{name}: it has {n} whole frames where the episode needs {needed}")
 
     def _orphans(self) -> list[Damage]:
-        """Rows that are of no episode of the table: nothing is taken from them."""
+        """Rows that belong to no episode of the table; they are not imported."""
         known: dict[Path, set[int]] = {}
         for row in self._rows:
             known.setdefault(row.data, set()).add(row.index)
@@ -144,7 +144,7 @@ class LeRobotReader(Reader):
         for path in sorted({*(self.path / "data").rglob("*.parquet"), *known}):
             try:
                 episodes = self._file(path).episodes
-            except Exception:  # whatever it is, its episodes are damaged, and named
+            except Exception:  # the episodes of this file are reported as damaged already
                 continue
             lost = {number: runs for number, runs in episodes.items() if number not in known.get(path, ())}
             if lost:
@@ -163,7 +163,7 @@ class LeRobotReader(Reader):
         return Made(row.length, partial(parquet_frame, row.data, key, self._range(row)[0]))
 
     def _table(self, row: Row, keys: Collection[str]) -> Any:
-        """The rows of one episode, read from the row groups that hold them, and checked."""
+        """The rows of one episode, read from their row groups and checked."""
         begin, end = self._range(row)
         file = self._file(row.data)
         first, last = np.searchsorted(file.starts, [begin, end - 1], side="right") - 1
@@ -176,7 +176,7 @@ class LeRobotReader(Reader):
         return table
 
     def _range(self, row: Row) -> tuple[int, int]:
-        """The first row of an episode in its data file and the one after the last, found by their numbers."""
+        """First row and end row of an episode in its data file, found by episode index."""
         with as_dataset_error(self.path, str(row.data.relative_to(self.path))):
             found = self._file(row.data).episodes.get(row.index, [])
             n = sum(end - begin for begin, end in found)
@@ -201,7 +201,7 @@ class LeRobotReader(Reader):
 
 
 class _DataFile:
-    """What is known of a data file without its values: row groups, and the rows of each episode."""
+    """Metadata of a data file: row groups, and the rows of each episode."""
 
     def __init__(self, path: Path, features: Mapping[str, Feature]) -> None:
         with pq.ParquetFile(path) as file:
@@ -210,16 +210,16 @@ class _DataFile:
             numbers = column_values(file.read(columns=["episode_index"])["episode_index"])[:, 0]
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self.starts = np.cumsum([0, *sizes[:-1]])  # first row of each row group
-        self.metadata = metadata if len(sizes) > 16 else None  # read again: there may be a file an episode
+        self.metadata = metadata if len(sizes) > 16 else None  # else read again: maybe a file per episode
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        self.episodes: dict[int, list[tuple[int, int]]] = {}  # number -> its runs of rows
+        self.episodes: dict[int, list[tuple[int, int]]] = {}  # episode index -> its runs of rows
         for begin, end in pairwise(cuts):
             if end > begin:
                 self.episodes.setdefault(int(numbers[begin]), []).append((begin, end))
 
 
 def column_values(column: Any) -> NDArray[Any]:
-    """The (t, d) values of an arrow column of numbers or of lists, whose lengths must be equal."""
+    """Values (t, d) of an Arrow column of numbers or of lists of equal length."""
     array = pa.concat_arrays(column.chunks)
     nested = isinstance(array, pa.FixedSizeListArray | pa.ListArray | pa.LargeListArray)
     flat = array.flatten() if nested else array
@@ -232,7 +232,7 @@ def column_values(column: Any) -> NDArray[Any]:
 
 
 def _object_fields(key: SourceKey) -> dict[str, str]:
-    """`object:block=KEY[0:3]` for columns named `block.0`, `block.1`, …; other columns are one object."""
+    """`object:block=KEY[0:3]` for columns `block.0`, `block.1`, …; other columns form one object."""
     columns: dict[str, list[int]] = {}
     for column, text in enumerate(key.names):
         name, dot, number = text.rpartition(".")
@@ -268,7 +268,7 @@ def _check_schema(schema: Any, features: Mapping[str, Feature]) -> None:
 
 
 def _timestamps(table: Any, fps: float) -> F64:
-    """Times in double precision: exact where the stored single-precision ones are those of an even clock."""
+    """Times in float64; exact if the stored float32 values are those of a constant frame rate."""
     stored = column_values(table["timestamp"])[:, 0]
     even = np.arange(len(stored)) / fps
     single = stored.astype(np.float32)
@@ -286,7 +286,7 @@ def _source_key(key: str, feature: Feature, length: int) -> SourceKey:
     if dtype in ("video", "image"):
         kind = "images" if 3 in (shape[0], shape[-1]) else "other"
     elif dtype.startswith(("float", "int", "uint", "bool")) and key not in _COUNTERS and len(shape) <= 1:
-        kind = "numbers"  # nested lists are not read: `column_values` keeps one level
+        kind = "numbers"  # `column_values` supports only one level of lists
     inner = () if shape == (1,) and kind == "other" else shape
     names = meta.column_names(feature.get("names"))
     return SourceKey(key, (length, *inner), dtype, kind, names if len(names) == width_of(feature) else ())

@@ -1,6 +1,6 @@
-"""Finished episodes staged one by one as files, from which `recap.pool.lerobot_write` makes a LeRobotDataset.
+"""Stages finished episodes as files, from which `recap.pool.lerobot_write` makes a LeRobotDataset.
 
-A staged episode is a set of self-contained files, so that a collection can be stopped and resumed.
+A staged episode is a set of self-contained files, so that collection can be stopped and resumed.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ EXTRA_KEYS = ("id", "scene_id", "embodiment", "action_space", "success", "source
 _STAGED_META = b"recap"
 _STAGED = re.compile(r"episode-(\d{6,})\.(?:parquet|.+\.mp4)")
 _CAMERA = re.compile(r"[A-Za-z0-9_.-]+")
-_CLOCK_TOLERANCE_S = 1e-4  # what LeRobot allows between a timestamp and a frame of its video
+_CLOCK_TOLERANCE_S = 1e-4  # LeRobot's tolerance between a timestamp and a video frame
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
-_N_SAMPLED = 32  # frames for the statistics of one episode's camera
-_MAX_SIDE = 150  # pixels of a sampled image, about
+_N_SAMPLED = 32  # frames of each camera and episode used for statistics
+_MAX_SIDE = 150  # approximate longer side of a sampled image, pixels
 
 
 def alike(episodes: Sequence[Episode]) -> Iterator[Episode]:
-    """Episodes of several tasks with the objects and goals of all: a dataset has the same columns in each.
+    """Episodes of several tasks with the objects and goals of all, because a dataset has fixed columns.
 
-    What an episode does not have is zero, and its attribute `recap.absent` says so to the reader.
+    Missing values are zero, and the attribute `recap.absent` names their columns.
     """
     widths: dict[str, int] = {}
     for episode in episodes:
@@ -56,7 +56,7 @@ def alike(episodes: Sequence[Episode]) -> Iterator[Episode]:
 
 
 def filled(episode: Episode, widths: Mapping[str, int]) -> Episode:
-    """An episode with zeros for what only other tasks have.
+    """An episode with zeros for features that only other tasks have.
 
     Args:
         widths: of the objects (`object:NAME`) and the goal of all tasks.
@@ -75,16 +75,16 @@ def filled(episode: Episode, widths: Mapping[str, int]) -> Episode:
 
 
 def _optional(episode: Episode) -> dict[str, NDArray[Any]]:
-    """What a task may lack, by the names of a mapping."""
+    """Features that a task may lack, by the names of a mapping."""
     objects = {OBJECT + name: np.asarray(values) for name, values in episode.objects.items()}
     return objects if episode.goal is None else {**objects, "goal": np.asarray(episode.goal)}
 
 
 def stage_episode(folder: Path, index: int, episode: Episode) -> None:
-    """Write one finished episode into `folder`; its parquet file is written last and marks it as whole."""
+    """Write one finished episode into `folder`; its parquet file is written last and marks it as complete."""
     columns = _columns(episode)
     path = _table_path(folder, index)
-    path.unlink(missing_ok=True)  # an earlier episode of this index is no longer whole from here on
+    path.unlink(missing_ok=True)  # from here on an earlier episode of this index is incomplete
     cameras = {camera: _stage_camera(folder, index, episode, camera) for camera in sorted(episode.images)}
     meta = {
         **{key: getattr(episode, key) for key in (*EXTRA_KEYS, "task")},
@@ -104,7 +104,7 @@ def stage_episode(folder: Path, index: int, episode: Episode) -> None:
 
 
 def staged_indices(folder: Path) -> set[int]:
-    """The whole episodes in `folder`; removes what interrupted stages left, so call it while none runs."""
+    """Indices of complete episodes; removes files of interrupted stages, so none may be running."""
     whole = whole_indices(folder)
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         partial = path.name.startswith(".episode-") and path.name.endswith(PARTIAL)
@@ -127,7 +127,7 @@ def _video_path(folder: Path, index: int, camera: str) -> Path:
 
 
 def _columns(episode: Episode) -> dict[str, Any]:
-    """The arrow columns of an episode, checked."""
+    """The checked Arrow columns of an episode."""
     check_episode(episode, for_pool=False)
     t = len(episode)
     even = np.arange(t) / episode.fps
@@ -148,13 +148,13 @@ def _columns(episode: Episode) -> dict[str, Any]:
     columns = {"timestamp": pa.array(np.asarray(episode.timestamps, np.float64))}
     for key in (key for key in (fmt.STATE, fmt.ACTION, fmt.OBJECTS, fmt.GOAL) if key in vectors):
         values = np.ascontiguousarray(vectors[key], np.float32)
-        flat, width = pa.array(values.reshape(-1)), values.shape[1]  # LeRobot stores one as plain numbers
+        flat, width = pa.array(values.reshape(-1)), values.shape[1]  # LeRobot stores width 1 as plain numbers
         columns[key] = flat if width == 1 else pa.FixedSizeListArray.from_arrays(flat, width)
     return columns
 
 
 def _stage_camera(folder: Path, index: int, episode: Episode, camera: str) -> dict[str, Any]:
-    """Write the video of one camera; returns its size and its statistics, from a sample of its frames."""
+    """Write the video of one camera; returns its size and the statistics of a sample of its frames."""
     path, sample = _video_path(folder, index, camera), list[U8]()
     write_video(path, _sampled(episode.images[camera], len(episode), sample), episode.fps)
     width, height = video_size(path)
@@ -164,7 +164,7 @@ def _stage_camera(folder: Path, index: int, episode: Episode, camera: str) -> di
 
 
 def _sampled(frames: Iterable[U8], n_frames: int, sample: list[U8]) -> Iterator[U8]:
-    """The same frames; an even, bounded sample of them is added to `sample`, large images thinned out."""
+    """Yield the same frames and append an even sample of them, downscaled, to `sample`."""
     wanted = np.linspace(0, n_frames - 1, min(n_frames, _N_SAMPLED)).round().astype(int).tolist()
     for i, frame in enumerate(frames):
         if i in wanted:
@@ -181,7 +181,7 @@ def _reduce(rows: F64) -> Stats:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """One staged episode: its table, what else is known of it, and where its videos are."""
+    """One staged episode: its table, metadata and videos."""
 
     table: Any  # pyarrow table: timestamp (f64) and the vectors
     meta: Mapping[str, Any]
@@ -204,7 +204,7 @@ class Staged:
         return cls(table, meta, videos)
 
     def features(self) -> dict[str, fmt.Feature]:
-        """The `features` of info.json that this episode fits into."""
+        """The `features` of info.json for this episode."""
         meta = self.meta
         features = {fmt.STATE: _vector(meta["state_dim"]), fmt.ACTION: _vector(meta["action_dim"])}
         if meta["objects"]:
@@ -222,7 +222,7 @@ class Staged:
         return features
 
     def stats(self, table: Any) -> dict[str, Stats]:
-        """Statistics of the columns, and those of the cameras, which were taken at staging."""
+        """Statistics of the columns, and those of the cameras from staging."""
         found = {}
         for key in table.column_names:
             rows: F64 = column_values(table[key]).astype(np.float64)
@@ -256,5 +256,5 @@ def _video(height: int, width: int, fps: float) -> fmt.Feature:
 
 
 def whole_number(value: float) -> int | float:
-    """LeRobot writes rates as integers where they are."""
+    """LeRobot writes whole rates as integers."""
     return int(value) if float(value).is_integer() else float(value)

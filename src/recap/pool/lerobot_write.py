@@ -1,4 +1,4 @@
-"""Puts staged episodes together as a LeRobotDataset v3, which appears whole or not at all."""
+"""Assembles staged episodes into a LeRobotDataset v3, which appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MB = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """When the next file and the next folder begin; LeRobot's own limits."""
+    """Size limits of files and folders; LeRobot's own."""
 
     data_mb: float = 100
     video_mb: float = 200
@@ -51,8 +51,8 @@ def assemble(
     """Merge the staged episodes 0..n-1 into a dataset at `root`; equal episodes give equal bytes.
 
     Args:
-        robot_type: for info.json; by default the embodiment, where all episodes share one.
-        robot: whose names the numbers of state and action get; without one they have none.
+        robot_type: for info.json; by default the embodiment, if all episodes share one.
+        robot: gives the names of state and action columns; without it they have none.
         progress: called with (done, total) steps of work.
     """
     if n_episodes < 1:
@@ -67,7 +67,7 @@ def assemble(
 
 
 def _aggregate(parts: Sequence[Stats]) -> Stats:
-    """Statistics of all episodes from those of each; quantiles are weighted means, as in LeRobot."""
+    """Statistics of all episodes, aggregated from each; quantiles are weighted means, as in LeRobot."""
     n = np.array([int(part["count"][0]) for part in parts], np.float64)
     stacked = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
     weights = (n / n.sum()).reshape(-1, *[1] * (stacked["mean"].ndim - 1))
@@ -85,7 +85,7 @@ def _aggregate(parts: Sequence[Stats]) -> Stats:
 
 @dataclass(slots=True)
 class _Roll:
-    """Counts bytes and says which file of which chunk the next piece goes to."""
+    """Counts bytes and assigns each piece to a file and chunk."""
 
     limit: float  # bytes
     chunk_size: int
@@ -101,7 +101,7 @@ class _Roll:
 
 @dataclass(slots=True)
 class _Assembly:
-    """One dataset being built; the fields below the line grow on the way."""
+    """A dataset under construction; the fields below the line are filled on the way."""
 
     folder: Path
     n_episodes: int
@@ -146,7 +146,7 @@ class _Assembly:
                 table = self._frame_table(index, episode)
                 place = roll.place(table.nbytes)
                 if place != written_to:
-                    stack.close()  # the file before is finished
+                    stack.close()  # the previous file is finished
                     path = self._path(DATA_PATH, *place)
                     writer = stack.enter_context(pq.ParquetWriter(path, table.schema, compression="snappy"))
                     written_to = place
@@ -155,7 +155,7 @@ class _Assembly:
                 self._step()
 
     def _fit(self, index: int, episode: Staged) -> None:
-        """All episodes of a dataset have the same features."""
+        """Check that the episode has the same features as the first."""
         features, fps = episode.features(), episode.meta["fps"]
         if index == 0:
             self.features, self.fps = features, fps
@@ -185,7 +185,7 @@ class _Assembly:
         return pa.table({key: pa.array(made[key]) if key in made else episode.table[key] for key in keys})
 
     def _note(self, index: int, episode: Staged, table: Any, place: tuple[int, int]) -> None:
-        """Remember what the episode table and the statistics need of this episode."""
+        """Store what the episode table and the statistics need of this episode."""
         meta = episode.meta
         row = {
             "episode_index": index,
@@ -207,7 +207,7 @@ class _Assembly:
         self.n_frames += table.num_rows
 
     def _named(self) -> dict[str, fmt.Feature]:
-        """State and action with the names of the robot's numbers, where there are as many."""
+        """State and action features with the column names of the robot, if the widths agree."""
         bodies = {} if self.robot is None else {fmt.STATE: self.robot.body, fmt.ACTION: self.robot.act}
         fitting = {key: body for key, body in bodies.items() if self.features[key]["shape"] == [body.size]}
         return {key: self.features[key] | {"names": list(fitting[key].column_names)} for key in fitting}
@@ -273,7 +273,7 @@ class _Assembly:
 
 
 def _pandas_index(name: str) -> str:
-    """The schema note by which pandas makes the text column `name` the index of `task_index`."""
+    """Schema metadata that makes the text column `name` the pandas index of `task_index`."""
 
     def column(label: str | None, kind: str, dtype: str, metadata: object = None) -> dict[str, object]:
         names = {"name": label, "field_name": label}

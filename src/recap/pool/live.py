@@ -1,4 +1,4 @@
-"""The live view: rows of one version as Arrow has them, taken from the last view where that has them."""
+"""The live view: rows of one version in Arrow, reused from the last view where possible."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class LiveView(EpisodeView):
         robot: RobotSpec | None = None,
     ) -> None:
         super().__init__(version, tuple(digests))
-        self.robot = robot  # what its numbers mean, where the pool was created with a description
+        self.robot = robot  # None if the pool was created without a description
         self.digests = digests
         self.derived = derived
         self._make = make
 
     def episode(self, episode_id: str) -> Episode:
-        """One of them; two calls may give two objects."""
+        """One episode; two calls may return two objects."""
         if episode_id not in self.digests:
             raise InputError(f"version {self.version} has no episode {episode_id!a}")
         return self._make(episode_id)
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
-        """Every frame described, of some episodes or of all; what is missing is computed and kept."""
+        """Descriptors of every frame of the given or all episodes; missing ones are computed and stored."""
         return self.derived.descriptors(self, describer, ids)
 
     def undescribed(self, describer: Describer) -> list[tuple[str, str]]:
-        """Id and hash of the episodes whose descriptors are not kept yet."""
+        """Id and hash of the episodes that have no stored descriptors yet."""
         return self.derived.missing(self, describer)
 
 
@@ -61,7 +61,7 @@ ROBOT = "robot.json"
 
 
 def read_description(files: Files) -> RobotSpec | None:
-    """The robot that a pool was created for; None where it was created without a description."""
+    """The robot that a pool was created for; None if it was created without a description."""
     try:
         text = files.read(ROBOT)
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def read_description(files: Files) -> RobotSpec | None:
 
 
 class Loader:
-    """Makes views, and keeps what the next one can use."""
+    """Makes views, and caches what the next one can use."""
 
     def __init__(self, files: Files, table: Table) -> None:
         self.files, self.table = files, table
@@ -95,16 +95,16 @@ class Loader:
         if self._view is None or self._view.version != dataset.version:
             self._view, parts = self._made(dataset)
             if not self._parts.keys() <= parts.keys():
-                self._make.cache_clear()  # an episode would keep all rows of a file that is no longer used
+                self._make.cache_clear()  # a cached episode would keep all rows of an unused file
             self._parts = parts
         return self._view
 
     def view_at(self, dataset: Any) -> LiveView:
-        """Any version; what the newest view has of it is not read again."""
+        """Any version; rows of the newest view are reused."""
         return self._made(dataset)[0]
 
     def forget(self) -> None:
-        """Forget everything read."""
+        """Drop all caches."""
         self._view = None
         self._parts, self._rescued = {}, {}
         self._make.cache_clear()
@@ -155,7 +155,7 @@ class Loader:
     def _rescue(
         self, dataset: Any, index: Index, good: Mapping[str, str], damaged: Collection[str]
     ) -> tuple[dict[str, str], dict[str, Row]]:
-        """Find rows of damaged files, there or in others; warns of what is left out; returns the rest."""
+        """Find intact copies of rows of damaged files, warn of the others, and return what was found."""
         seals = read_seals(self.files)
         state = logical_state(seals, dataset.version) or index.state()
         missing = {name: digest for name, digest in state.items() if good.get(name) != digest}

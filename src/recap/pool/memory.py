@@ -1,4 +1,4 @@
-"""A pool of episodes that are in memory already, and what all views of a pool have in common."""
+"""A pool of episodes in memory, and the common base of all views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EpisodeView(ABC):
-    """One version of a pool; descriptions are computed once and kept in memory."""
+    """One version of a pool; descriptors are computed once and kept in memory."""
 
     def __init__(self, version: int, episode_ids: Sequence[str]) -> None:
         self.version, self.episode_ids = version, tuple(episode_ids)
@@ -32,15 +32,15 @@ class EpisodeView(ABC):
         return map(self.episode, self.episode_ids)
 
     def view(self) -> Self:
-        """It is its own newest version."""
+        """The view itself, which never changes."""
         return self
 
     @abstractmethod
     def episode(self, episode_id: str) -> Episode:
-        """One of them, images decoded only when asked for."""
+        """One episode; its images are decoded on demand."""
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
-        """Every frame described, of some episodes or of all."""
+        """Descriptors of every frame of the given or all episodes."""
         fingerprint = describer.fingerprint
         if fingerprint not in self._descriptors:
             rows = [describe(describer, episode) for episode in self]
@@ -51,7 +51,7 @@ class EpisodeView(ABC):
 class MemoryView(EpisodeView):
     """One version of episodes in memory."""
 
-    robot: RobotSpec | None = None  # as the pool describes it
+    robot: RobotSpec | None = None  # the pool's description
 
     def __init__(self, episodes: Sequence[Episode], version: int = 1, robot: RobotSpec | None = None) -> None:
         self.robot = robot or self.robot
@@ -65,7 +65,7 @@ class MemoryView(EpisodeView):
             raise InputError(f"version {self.version} has no episode {episode_id!a}") from None
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
-        """Every frame described, once where it is of all episodes."""
+        """Descriptors of every frame; cached for all episodes."""
         if ids is not None:
             return assemble(describer, ids, [describe(describer, self.episode(name)) for name in ids])
         if describer.fingerprint not in self._descriptors:
@@ -75,7 +75,7 @@ class MemoryView(EpisodeView):
         return super().descriptors(describer)
 
     def _extended(self, describer: Describer) -> Descriptors | None:
-        """Of a describer with one term more than another: that term, beside what the other one says."""
+        """For a describer with one additional term: that term, added to the descriptors of its base."""
         base, own = getattr(describer, "base", None), getattr(describer, "added", None)
         if base is None or own is None:
             return None
@@ -87,7 +87,7 @@ class MemoryView(EpisodeView):
 
 
 class MemoryPool:
-    """A source whose newest version is in memory."""
+    """A source with its newest version in memory."""
 
     def __init__(self, episodes: Sequence[Episode] = ()) -> None:
         self._view = MemoryView(episodes)
@@ -96,5 +96,5 @@ class MemoryPool:
         return self._view
 
     def add(self, *episodes: Episode) -> None:
-        """Make a version with these at its end."""
+        """Add a version with these episodes at its end."""
         self._view = MemoryView([*self._view, *episodes], self._view.version + 1)

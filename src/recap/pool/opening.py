@@ -1,4 +1,4 @@
-"""Pools and datasets by name or place: those of installed suites, packed snapshots, live pools, datasets."""
+"""Opens pools and datasets by name or path: pools of suites, packed snapshots, live pools, datasets."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def pool_names() -> dict[str, str]:
-    """Pools that come with installed suites: name -> what is in it."""
+    """Pools of installed suites: name -> description."""
     return {name: text for suite in suites().values() for name, text in suite.pools().items()}
 
 
 def open_pool(name: str, robot: RobotSpec | None = None) -> PoolSource:
-    """A suite's pool by name, a `.safetensors` snapshot, a live pool, or a dataset, which does not grow.
+    """A suite's pool by name, a `.safetensors` snapshot, a live pool, or a dataset, which never changes.
 
     Args:
-        robot: whose joints a dataset may be in; with its kinematic model they become tool poses.
+        robot: converts a dataset's joints to tool poses, if it has a kinematic model.
     """
     for suite in suites().values():
         if name in suite.pools():
@@ -54,10 +54,10 @@ def open_demonstrations(
     transform: Transform | None = None,
     pair_by: str = SCENE,
 ) -> PoolView:
-    """A pool's newest version, or the episodes of a dataset, read by that mapping and transformed.
+    """A pool's newest version, or the episodes of a dataset, mapped and transformed.
 
     Args:
-        pair_by: where scene ids come from, see `recap.pool.importers.pairing`.
+        pair_by: the source of scene ids, see `recap.pool.importers.pairing`.
     """
     path = None if "://" in place else _local(place)
     pool = None if path is None else _dataset(path, mapping, transform, column_of(check_rule(pair_by)))
@@ -69,11 +69,11 @@ def open_demonstrations(
 
 
 def _local(place: str) -> Path | None:
-    """Where a dataset is, if it is one and no pool: here, or fetched from the hub by its name."""
+    """The path of a dataset, here or downloaded from the hub; None for a pool."""
     if any(place in suite.pools() for suite in suites().values()) or place.endswith(".safetensors"):
         return None
     if not Path(place).exists() and "/" not in place:
-        return None  # `open_pool` lists the names there are
+        return None  # `open_pool` lists the known names
     from recap.pool.importers import local_path
 
     return local_path(Path(place))
@@ -85,15 +85,15 @@ def _dataset(
     transform: Transform | None = None,
     column: str | None = None,
 ) -> MemoryPool | None:
-    """The episodes of a dataset in any format that is imported; None where it is a live pool."""
+    """The episodes of a dataset in any supported format; None for a live pool."""
     from recap.pool.importers import detect_format, open_source
 
     try:
         detect_format(path)
     except DatasetError:
-        from recap.pool.store import MARK  # Lance, which files can do without
+        from recap.pool.store import MARK  # imports Lance, which files do not need
 
         if mapping or not (path / MARK).exists():
-            raise  # it says what was expected there
+            raise  # the error says what was expected
         return None
     return MemoryPool(list(open_source(path, mapping=mapping or {}, transform=transform, column=column)))

@@ -1,7 +1,7 @@
-"""A version of a pool as one safetensors file, read without Lance or Arrow: for robots and for checkpoints.
+"""One version of a pool as a safetensors file, read without Lance or Arrow: for robots and checkpoints.
 
-The header holds what is not an array, with its own hash; every episode, video and descriptor array is checked
-against its hash when it is first used.
+The header holds everything that is not an array, with its own hash. Every episode, video and descriptor
+array is checked against its hash on first use.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def write_packed(
     images: bool = True,
     films: bool = True,
 ) -> None:
-    """Write a view, and its descriptors by some describers, to `path`; equal views give equal bytes.
+    """Write a view, and its descriptors for some describers, to `path`; equal views give equal bytes.
 
     Args:
-        images: False leaves them out.
-        films: False keeps frames as they are, not as videos: larger, exact, read without a video decoder.
+        images: False leaves images out.
+        films: False stores raw frames instead of videos: larger, exact, readable without a video decoder.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -85,14 +85,14 @@ def write_packed(
     try:
         with whole_file(path) as partial:
             save_file(tensors, partial, metadata={"recap": sha256(text.encode("utf-8")) + text})
-            partial.chmod(0o644)  # safetensors makes it private, and a snapshot is made to be shared
+            partial.chmod(0o644)  # safetensors makes the file private, but a snapshot is meant to be shared
             sync_file(partial)
     except SafetensorError as error:  # also raised for a full disk
         raise DatasetError(f"cannot write {path} ({error}): what was there is kept") from error
 
 
 class PackedPool(EpisodeView):
-    """A packed version: a view of itself, and a source that never changes."""
+    """A packed version of a pool; both a view and a source that never changes."""
 
     def __init__(self, path: Path, file: Any, body: Mapping[str, Any]) -> None:
         self.path, self._file = path, file
@@ -134,7 +134,7 @@ class PackedPool(EpisodeView):
             raise DatasetError(_damaged(path, cause(error))) from error
 
     def episode(self, episode_id: str) -> Episode:
-        """One of them, images decoded only when asked for."""
+        """One episode; its images are decoded on demand."""
         if episode_id not in self._episodes:
             if episode_id not in self._records:
                 raise InputError(f"{self.path} has no episode {episode_id!a}")
@@ -157,14 +157,14 @@ class PackedPool(EpisodeView):
         return BlobFrames(self, digest, meta["n_frames"], meta["fps"])
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
-        """Every frame described; what the file has not is computed and kept in memory."""
+        """Descriptors of every frame; those that the file lacks are computed and kept in memory."""
         fingerprint = describer.fingerprint
         if fingerprint in self._tables and fingerprint not in self._descriptors:
             self._descriptors[fingerprint] = self._read_descriptors(describer)
         return super().descriptors(describer, ids)
 
     def local(self, name: str, digest: str) -> Path:
-        """A video as a file of its own."""
+        """A video as a local file."""
         return cached(digest, name, lambda: self._file.get_tensor(f"blob/{digest}").tobytes())
 
     def _read_descriptors(self, describer: Describer) -> Descriptors:
@@ -185,8 +185,8 @@ class PackedPool(EpisodeView):
 
 
 def _stored_frame(path: Path, digest: str, number: int) -> U8:
-    """A frame that is kept as it is, read without a video decoder."""
-    status = path.stat()  # the file may have been packed anew
+    """A raw frame, read without a video decoder."""
+    status = path.stat()  # the file may have been packed again
     found: U8 = _checked_frames(path, digest, (status.st_ino, status.st_mtime_ns))[number : number + 1][0]
     return found
 
@@ -200,7 +200,7 @@ def _opened(path: Path, version: tuple[int, int]) -> Any:
 
 @lru_cache(maxsize=65536)
 def _checked_frames(path: Path, digest: str, version: tuple[int, int]) -> Any:
-    """The slice of a camera's frames, its hash compared once a process."""
+    """A camera's frames as a slice; their hash is checked once per process."""
     file = _opened(path, version)
     if _digest_of_frames(file.get_tensor(_FRAMES + digest)) != digest:
         raise DatasetError(_damaged(path, "frames have changed"))
@@ -208,7 +208,7 @@ def _checked_frames(path: Path, digest: str, version: tuple[int, int]) -> Any:
 
 
 def _digest_of_frames(frames: U8) -> str:
-    """One hash of (t, h, w, 3) frames."""
+    """The hash of frames (t, h, w, 3)."""
     return sha256(repr(frames.shape).encode() + np.ascontiguousarray(frames).tobytes())
 
 

@@ -1,8 +1,8 @@
-"""Forgetting: old versions that nobody needs, and demonstrations for good.
+"""Removes old versions, or episodes from all versions.
 
-Both remove versions by Lance's own clean-up. A version that was removed keeps its seal, which lists what is
-left of the files that it brought, so that `verify` and readers go on checking those. Every step can be done
-again: what a stop leaves behind, the same call removes.
+Both remove versions by Lance's own clean-up. A removed version keeps its seal, which lists its files that
+are still in use, so that `verify` and readers can check them. Every step can be repeated: the same call
+completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 def prune(pool: Pool, keep: int, older_than: timedelta, dry_run: bool) -> list[int]:
-    """Remove versions that are neither among the newest `keep`, nor tagged, nor were the newest lately."""
+    """Remove versions that are not among the newest `keep`, have no tag and were not recently the newest."""
     if keep < 1:
         raise InputError(f"keep is {keep}: give 1 or more, for the newest version always stays")
     with pool.files.turn():
         _refuse_damage(pool)
         known, now, gone = pool.versions(), datetime.now(UTC), []
         for version, next_one in list(pairwise(known))[: len(known) - keep]:
-            age = None if next_one.time is None else now - next_one.time  # since it is no longer the newest
+            age = None if next_one.time is None else now - next_one.time  # since it was replaced
             if not version.tags and age is not None and age >= older_than:
                 gone.append(version.version)
         if not dry_run:
@@ -43,7 +43,7 @@ def prune(pool: Pool, keep: int, older_than: timedelta, dry_run: bool) -> list[i
 
 
 def forget(pool: Pool, ids: Sequence[str], with_tags: bool) -> list[int]:
-    """Delete episodes for good: data, films, descriptors and every version that has them; returns those."""
+    """Delete episodes with their videos, descriptors and all versions that have them; return the versions."""
     files, table, names = pool.files, pool.table, set(ids)
     with files.turn():
         _refuse_damage(pool)
@@ -61,7 +61,7 @@ def forget(pool: Pool, ids: Sequence[str], with_tags: bool) -> list[int]:
             raise InputError(f"tagged versions have it: {shown}; give --with-tags to remove these too")
         head = table.head()
         old = [f.fragment_id for f in head.get_fragments() if fragment_files(f.metadata)[0] in held]
-        if old:  # other files in place of those that hold the episodes
+        if old:  # write new files in place of those with the episodes
             rewrite(table, head, old, lambda row: None if row.id in names else row, "forget")
         for tag in tags:
             pool.untag(tag)
@@ -84,12 +84,12 @@ def _refuse_damage(pool: Pool) -> None:
 
 
 def _files_of(dataset: Any) -> set[str]:
-    """What a version needs of the table's files, beside its manifest."""
+    """The table's files that a version needs, without its manifest."""
     return {name for fragment in dataset.get_fragments() for name in fragment_files(fragment.metadata)}
 
 
 def needed_files(table: Table, versions: Iterable[int]) -> set[str]:
-    """What versions need of the table's files, as far as they can be read."""
+    """The table's files that the readable versions need."""
     found: set[str] = set()
     for version in versions:
         with suppress(Damage):
@@ -98,13 +98,13 @@ def needed_files(table: Table, versions: Iterable[int]) -> set[str]:
 
 
 def _remove(pool: Pool, gone: Sequence[int]) -> None:
-    """Take versions away, and what only they needed."""
+    """Remove versions and the files that only they needed."""
     files, table = pool.files, pool.table
     head = table.head()
-    if gone:  # first: readers that are further behind than this look for the newest version by name
+    if gone:  # written first: readers of older versions then look for the newest version by name
         newest = max(*gone, pruned_up_to(files))
         files.write(PRUNED, sealed({"version": newest}))
-        local = "://" not in pool.uri  # where writers take turns, what belongs to no version is left over
+        local = "://" not in pool.uri  # writers take turns, so files of no version are leftovers
         with reading("clean-up"):
             head.cleanup_old_versions(
                 versions=list(gone), delete_unverified=local, error_if_tagged_old_versions=False
@@ -130,7 +130,7 @@ def _films_of(dataset: Any) -> set[str]:
 
 
 def _only(seal: Seal, needed: set[str]) -> Seal:
-    """What is left of a version that was removed."""
+    """The seal of a removed version, reduced to files that are still needed."""
     return replace(
         seal,
         rows={file: rows for file, rows in seal.rows.items() if file in needed},
@@ -139,7 +139,7 @@ def _only(seal: Seal, needed: set[str]) -> Seal:
 
 
 def _without(seal: Seal, ids: set[str]) -> Seal:
-    """A seal as if the episodes had never been."""
+    """The seal without these episodes."""
     keep: Callable[[Any], dict[str, str]] = lambda part: {k: v for k, v in part.items() if k not in ids}  # noqa: E731
     return replace(
         seal,
@@ -158,7 +158,7 @@ def _clear_descriptors(pool: Pool, ids: set[str]) -> None:
     files = pool.files
     for name in (name for name in files.names("derived") if name.endswith(".safetensors")):
         if name.startswith(("derived/rows-", "derived/confidence-")):
-            files.remove(name)  # of all episodes; it is made again
+            files.remove(name)  # covers all episodes; it is computed again
             continue
         header, terms = read_shard(files.read(name))
         if not ids & {episode for episode, _, _ in header["episodes"]}:

@@ -1,10 +1,10 @@
-"""Demonstrations of two arms as RoboTwin 2.0 HDF5 files, one file an episode.
+"""Writes demonstrations of two arms as RoboTwin 2.0 HDF5 files, one file per episode.
 
-Beyond RoboTwin's own keys a file holds `additional_info/frequency`, because ours need not be at its rate, and
-`objects/NAME` (t, 7) where poses of objects are known; its readers ignore both. Camera matrices are left
-out. Joints, which RoboTwin's training scripts read, are written where they are given or where the robot is
-described by them; tool poses where it is described by those. The release layout has no actions: there the
-next state is the action. The layout of the main branch keeps them.
+Besides RoboTwin's own keys a file holds `additional_info/frequency`, because the rate may differ from
+RoboTwin's, and `objects/NAME` (t, 7) if object poses are known. RoboTwin's readers ignore both. Camera
+matrices are not written. Joints, which RoboTwin's training scripts read, are written if they are given or
+are the robot's features; tool poses if those are. The release layout stores no actions: the next state is
+the action. The layout of the main branch stores them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from recap.types import F32, F64, U8, Episode
 
 Layout: TypeAlias = Literal["release", "v1.0"]
 LAYOUTS = ("release", "v1.0")
-Joints: TypeAlias = tuple[NDArray[Any], NDArray[Any]]  # angles of the left and the right arm, (t, n) each
-Note: TypeAlias = Mapping[str, Any]  # what scene_info.json and seed.txt say of one episode
+Joints: TypeAlias = tuple[NDArray[Any], NDArray[Any]]  # (t, n) angles of the left and the right arm
+Note: TypeAlias = Mapping[str, Any]  # entries of scene_info.json and seed.txt for one episode
 
-FPS = 250 / 15  # RoboTwin keeps a frame every 15 of 250 physics steps a second
+FPS = 250 / 15  # RoboTwin keeps every 15th of 250 physics steps per second
 ARMS = ("left", "right")
-CAMERAS = {  # our name -> the camera's group in the release layout, and in that of the main branch
+CAMERAS = {  # our name -> the camera's group in the release layout and in the main branch's
     "head": ("head_camera", "cam_head"),
     "left_wrist": ("left_camera", "cam_left_wrist"),
     "right_wrist": ("right_camera", "cam_right_wrist"),
@@ -48,7 +48,7 @@ _JOINT_WIDTHS = ((14,), (16,))  # two arms of six or seven joints, each with a g
 
 
 def our_camera(theirs: str) -> str:
-    """Our name of a camera of either layout; an unknown camera keeps its own name."""
+    """Our name of a camera of either layout; unknown cameras keep their name."""
     return _OURS.get(theirs, theirs)
 
 
@@ -67,15 +67,15 @@ def write_robotwin(
     joints: Mapping[str, Joints] | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Path:
-    """Write `out/{task}/{config}`, whole or not at all, and return it; what exists is not overwritten.
+    """Write `out/{task}/{config}`, completely or not at all, and return it; existing folders are kept.
 
     Args:
-        episodes: of 20-D tool poses, see `recap.geometry3.encode_arms`, or of two arms' joints and grippers.
+        episodes: with 20-D tool poses, see `recap.geometry3.encode_arms`, or joints and grippers of two arms.
         out: RoboTwin's `data` folder, or any other.
         task: RoboTwin's name of the task, such as lift_pot.
-        config: its name of how the task was set up, such as demo_clean.
-        joints: episode id -> angles, where they are known.
-        progress: called with the number of episodes written.
+        config: RoboTwin's name of the task configuration, such as demo_clean.
+        joints: episode id -> angles, if known.
+        progress: called with the number of written episodes.
     """
     one_of("layout", layout, LAYOUTS)
     folder = _check_free(out, task, config)
@@ -94,7 +94,7 @@ def write_robotwin(
         staging.rename(folder)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
-        for parent in made:  # unless another process has used it since
+        for parent in made:  # unless another process uses it now
             if not any(parent.iterdir()):
                 parent.rmdir()
         raise
@@ -110,7 +110,7 @@ def write_tasks(
     layout: Layout = "release",
     progress: Callable[[int], None] = lambda n: None,
 ) -> list[Path]:
-    """Write `out/{task}/{config}` for each task: an episode's attribute `task_key`, or else `task`."""
+    """Write `out/{task}/{config}` for each task; the name is the attribute `task_key`, or else `task`."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         name = episode.attributes.get("task_key", task)
@@ -137,7 +137,7 @@ def write_tasks(
 
 
 def folder_named(out: Path, task: str, config: str) -> Path:
-    """Where RoboTwin keeps the episodes of a task; an InputError where a name cannot be used."""
+    """RoboTwin's folder of a task; raises an InputError if a name cannot be used."""
     _check_names("task", [task])
     _check_names("config", [config])
     return out / task / config
@@ -149,7 +149,7 @@ def write_episode(
     """Write the files of one episode, and return its note for `write_notes`."""
     for name in ("data", "instructions"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    newer = layout != "release" and has_joints(episode, joints)  # whose training scripts want such names
+    newer = layout != "release" and has_joints(episode, joints)  # names that training scripts expect
     name = f"episode_{index:07d}" if newer else f"episode{index}"
     with h5py.File(folder / f"data/{name}.hdf5", "w") as file:
         _write_arrays(file, episode, layout, joints)
@@ -161,16 +161,16 @@ def write_episode(
 
 
 def has_joints(episode: Episode, joints: Joints | None = None) -> bool:
-    """Whether RoboTwin's training scripts, which read joint angles, can use it."""
+    """True if RoboTwin's training scripts, which read joint angles, can use it."""
     return joints is not None or episode.proprio.shape[1:] in _JOINT_WIDTHS
 
 
 def write_notes(folder: Path, notes: Sequence[Note]) -> None:
-    """Write scene_info.json and seed.txt; notes come in the order of the episodes."""
+    """Write scene_info.json and seed.txt; notes are in the order of the episodes."""
     scenes = {f"episode_{i}": note["scene"] for i, note in enumerate(notes)}
     (folder / "scene_info.json").write_text(json.dumps(scenes, indent=1) + "\n", "utf-8")
     seeds = [note["seed"] for note in notes]
-    if all(type(seed) is int for seed in seeds):  # a made-up seed would name a scene that never was
+    if all(type(seed) is int for seed in seeds):  # a made-up seed would not reproduce the scene
         (folder / "seed.txt").write_text(" ".join(map(str, seeds)), "utf-8")
 
 
@@ -183,7 +183,7 @@ def _check_free(out: Path, task: str, config: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Arm:
-    """One arm over time, with what is known of it."""
+    """One arm over time."""
 
     gripper: F64  # (t,)
     poses: F64 | None  # (t, 7)
@@ -207,7 +207,7 @@ def _write_arrays(file: Any, episode: Episode, layout: Layout, joints: Joints | 
         file[key] = _jpegs(episode, camera, frames)
     file["additional_info/frequency"] = float(episode.fps)
     group = file.create_group("objects", track_order=True) if episode.objects else {}
-    for name, poses in episode.objects.items():  # in their order: the first is the one that is acted on first
+    for name, poses in episode.objects.items():  # keep their order: the first is manipulated first
         group[name] = np.asarray(poses)
 
 
@@ -227,7 +227,7 @@ def _write_release(file: Any, state: Mapping[str, _Arm]) -> None:
 
 def _write_newer(file: Any, episode: Episode, groups: Mapping[str, Mapping[str, _Arm]]) -> None:
     file["data_format_version"] = np.bytes_(b"v1.0")
-    file["instructions"] = np.bytes_(json.dumps({"seen": [episode.task], "unseen": []}).encode())
+    file["instructions"] = np.bytes_(json.dumps([episode.task]).encode())  # converters read a list
     for group, arms in groups.items():
         for name, arm in arms.items():
             if arm.poses is not None:
@@ -238,7 +238,7 @@ def _write_newer(file: Any, episode: Episode, groups: Mapping[str, Mapping[str, 
 
 
 def _arms(episode: Episode, what: str, values: F32, joints: Sequence[NDArray[Any]] | None) -> dict[str, _Arm]:
-    """Each arm by name; an InputError where these are not two arms."""
+    """Each arm by name; raises an InputError if these are not two arms."""
     if values.ndim == 2 and values.shape[1:] in _JOINT_WIDTHS and np.isfinite(values).all():
         halves = np.split(values.astype(np.float64), 2, axis=1)
         return {name: _Arm(half[:, -1], None, half[:, :-1]) for name, half in zip(ARMS, halves, strict=True)}
@@ -254,7 +254,7 @@ def _arms(episode: Episode, what: str, values: F32, joints: Sequence[NDArray[Any
             raise InputError(f"the {what} of {episode.id} holds no poses ({name} arm): correct the episode")
         poses, gripper = decode_arm(part)
         angles = None if joints is None else _angles(joints[i], len(gripper))
-        poses[:, 3:] = without_jumps(poses[:, 3:])  # as a simulator has them
+        poses[:, 3:] = without_jumps(poses[:, 3:])  # continuous, as from a simulator
         found[name] = _Arm(gripper, poses, angles)
     return found
 
@@ -267,7 +267,7 @@ def _angles(values: NDArray[Any], n: int) -> F64:
 
 
 def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.bytes_]:
-    """JPEG strings padded to one length, red and blue swapped: RoboTwin hands RGB to OpenCV as BGR."""
+    """JPEG strings padded to one length, red and blue swapped: RoboTwin passes RGB to OpenCV as BGR."""
     encoded = []
     for frame in frames:
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
@@ -275,7 +275,7 @@ def _jpegs(episode: Episode, camera: str, frames: Sequence[U8]) -> NDArray[np.by
             raise InputError(f"camera '{camera}' of {episode.id} has frames of {shape}: give u8 (h, w, 3)")
         data = io.BytesIO()
         swapped = Image.fromarray(np.ascontiguousarray(frame[:, :, ::-1]))
-        swapped.save(data, "JPEG", quality=95, subsampling="4:2:0")  # as OpenCV does, to the bit
+        swapped.save(data, "JPEG", quality=95, subsampling="4:2:0")  # same bytes as OpenCV
         encoded.append(data.getvalue())
     if len(encoded) != len(episode):
         raise InputError(f"camera '{camera}' of {episode.id} has {len(encoded)} frames, not {len(episode)}")

@@ -1,7 +1,7 @@
-"""Finds rows of a damaged pool in other files: seals list the rows, and any intact file may hold them.
+"""Recovers rows of a damaged pool from other files: seals list the rows, and any intact file may hold them.
 
-Old versions are kept, so an episode that was ever compacted is in more than one file. Files that have
-changed are read in a process of their own: some make Lance abort.
+Old versions are kept, so an episode that was ever compacted is in more than one file. Changed files are
+read in a child process, because some make Lance abort.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from recap.pool.seals import Seal, rows_by_file
 from recap.pool.table import Damage, reading, stored
 
 _TIMEOUT_S = 60
-_N_DEATHS = 64  # child processes that one file may crash before it is given up
+_N_DEATHS = 64  # crashes of child processes after which a file is given up
 
 
 def find_rows(
     files: Files, seals: Mapping[int, Seal], wanted: Mapping[str, str], data_files: tuple[str, ...] = ()
 ) -> dict[str, tuple[Row, int]]:
-    """Intact rows for id -> hash, with their place in the order; `data_files` are always read."""
+    """Intact rows for id -> hash, with their sequence numbers; `data_files` are always read."""
     found: dict[str, tuple[Row, int]] = {}
     held = rows_by_file(seals)
     digests = {name: digest for seal in seals.values() for name, digest in seal.files.items()}
-    intact: list[str] = []  # first: damaged ones are slow to read
+    intact: list[str] = []  # read first, because damaged files are slow to read
     for name in held:
         with suppress(FileNotFoundError):
             intact += [name] if sha256(files.read(name)) == digests.get(name) else []
@@ -46,7 +46,7 @@ def find_rows(
 
 
 def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]:
-    """Every row of a data file that can be decoded, with its place in the order."""
+    """Every row of a data file that can be decoded, with its sequence number."""
     tables: list[Any] = []
     if intact:
         tables = [stored(files, name).read_all().to_table()]
@@ -56,12 +56,12 @@ def _stored_rows(files: Files, name: str, intact: bool) -> list[tuple[Row, int]]
 
 
 def _read_apart(files: Files, name: str) -> list[Any]:
-    """One table for each row of a damaged file, read by child processes, which may crash."""
+    """One table per row of a damaged file, read by child processes, which may crash."""
     import pyarrow as pa
 
     with tempfile.TemporaryDirectory() as folder:
         copy = open_files(folder)
-        copy.write(name, files.read(name))  # a copy, so that the child needs no options of a store
+        copy.write(name, files.read(name))  # a copy, so that the child needs no storage options
         start = 0
         for _ in range(_N_DEATHS):
             command = [sys.executable, "-m", "recap.pool.salvage", folder, name, str(start)]
@@ -77,7 +77,7 @@ def _read_apart(files: Files, name: str) -> list[Any]:
 
 
 def _read_here(folder: Path, name: str, start: int) -> None:
-    """The child: write each row that can be read, whole, to a file of its own."""
+    """In the child process: write each intact row to its own file."""
     import pyarrow as pa
 
     files = open_files(str(folder))

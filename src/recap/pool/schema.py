@@ -1,4 +1,4 @@
-"""One row of the table for each episode: how it is written to Arrow and read back."""
+"""Stores each episode as one row of the table: conversion to and from Arrow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEYS = ("id", "sha256", "seq")  # what the index of a pool reads
 SCHEMA = pa.schema(
     [
         ("id", _TEXT),
-        ("sha256", _TEXT),  # of everything below but the videos, which have their own
+        ("sha256", _TEXT),  # of everything below except videos, which have their own hashes
         ("seq", pa.int64()),  # the order in which episodes were added
         *((key, _TEXT) for key in TEXTS[1:]),
         ("attributes", _TEXT),  # JSON
@@ -33,8 +33,8 @@ SCHEMA = pa.schema(
         ("timestamps", _F64),
         ("proprio", _F32),  # (t, p) row by row
         ("actions", _F32),
-        ("goal", _F32),  # null where the task has none
-        ("objects", _F32),  # one object after the other
+        ("goal", _F32),  # null if the task has none
+        ("objects", _F32),  # objects concatenated
         ("object_names", pa.list_(_TEXT)),
         ("object_dims", pa.list_(pa.int32())),
         ("camera_names", pa.list_(_TEXT)),
@@ -45,7 +45,7 @@ _ARRAYS = ("timestamps", "proprio", "actions", "goal", "objects")
 _PAIRS = {"objects": ("object_names", "object_dims"), "cameras": ("camera_names", "camera_sha256")}
 _PLAIN = (*TEXTS, "attributes", "fps", "success", "n_frames")
 
-Films: TypeAlias = Mapping[str, Mapping[str, str]]  # episode -> camera -> hash of its video, which is kept
+Films: TypeAlias = Mapping[str, Mapping[str, str]]  # episode -> camera -> hash of its stored video
 NO_FILMS: Films = {}
 
 
@@ -68,11 +68,11 @@ class Row:
 
     @property
     def intact(self) -> bool:
-        """Whether this is what was written."""
+        """True if the data match the hash."""
         return digest_of(self.meta, self.arrays) == self.sha256
 
     def episode(self, files: Files) -> Episode:
-        """The episode itself; videos are decoded when asked for."""
+        """The episode; its videos are decoded on demand."""
         if not self.intact:
             raise DatasetError(f"episode {self.id!a} is damaged: run recap pool verify --repair")
         n, fps = self.meta["n_frames"], self.meta["fps"]
@@ -81,7 +81,7 @@ class Row:
 
 
 def with_attribute(row: Row, name: str, value: Scalar | None) -> Row:
-    """A row with another value of an attribute, or without it; the same object where it is so already."""
+    """A row with a new value of an attribute; None removes it. Returns the same object if nothing changes."""
     known = json.loads(row.meta["attributes"])
     if known.get(name) == value:
         return row
@@ -94,7 +94,7 @@ def with_attribute(row: Row, name: str, value: Scalar | None) -> Row:
 def take_apart(
     files: Files, episodes: Sequence[Episode], progress: Callable[[int, int], None], films: Films = NO_FILMS
 ) -> list[Row]:
-    """Check and hash episodes and keep their videos; videos of a failed add are harmless."""
+    """Check and hash episodes and store their videos; videos left by a failed add are harmless."""
     for episode in episodes:
         check_episode(episode)
     ids = [episode.id for episode in episodes]
@@ -115,14 +115,14 @@ def take_apart(
 
 
 def keep_films(files: Files, row: Row, episode: Episode) -> None:
-    """Write again what has gone of a row's videos since it was taken apart."""
+    """Store videos of a row again that were removed since `take_apart`."""
     for camera, digest in row.cameras.items():
         if not files.exists(blob_name(digest)):
             put_blob(files, encode(episode.images[camera], episode.fps))
 
 
 def table_of(rows: Sequence[Row], seqs: Sequence[int]) -> Any:
-    """Rows as an Arrow table, with their numbers in the order of adding."""
+    """Rows as an Arrow table with their sequence numbers."""
     columns: dict[str, Any] = {key: [row.meta[key] for row in rows] for key in _PLAIN}
     columns |= {key: [row.arrays.get(key) for row in rows] for key in _ARRAYS}
     columns["sha256"] = [row.sha256 for row in rows]
@@ -134,7 +134,7 @@ def table_of(rows: Sequence[Row], seqs: Sequence[int]) -> Any:
 
 
 class ArrowRows(LazySequence[Row]):
-    """The rows of an Arrow table, made when asked for; arrays share its buffers and cannot be written to."""
+    """The rows of an Arrow table, created on demand; arrays share its buffers and are read-only."""
 
     def __init__(self, table: Any) -> None:
         table = table.combine_chunks()  # one piece, in which a row is found at once

@@ -1,7 +1,7 @@
-"""Seals: for each version the hashes of the files it brought, and what it changed, kept outside of Lance.
+"""Seals: the file hashes and the changes of each version, stored outside Lance.
 
-A seal lets `verify` find any changed byte and name the episodes of a file that can no longer be read, and
-lets `repair` do a lost commit again.
+With seals, `verify` detects any changed byte and names the episodes of an unreadable file, and `repair` can
+repeat a lost commit.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ T = TypeVar("T", "Seal", "Hashes")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What one version brought."""
+    """The files and changes of one version."""
 
     version: int
-    op: Mapping[str, Any]  # what was asked for
+    op: Mapping[str, Any]  # the operation
     added: Mapping[str, str]  # id -> sha256
     removed: tuple[str, ...]
     rows: Mapping[str, Mapping[str, str]]  # new data file -> id -> sha256 of its rows
     files: Mapping[str, str]  # name -> sha256
 
     def apply(self, state: dict[str, str]) -> None:
-        """Make this version's change to id -> sha256."""
+        """Apply the changes of this version to id -> sha256."""
         for name in self.removed:
             state.pop(name, None)
         state.update(self.added)
@@ -43,7 +43,7 @@ def seal_name(version: int) -> str:
 
 
 def pruned_up_to(files: Files) -> int:
-    """The newest version that was removed; versions after it follow each other without gaps."""
+    """The newest version that was removed; all later versions exist."""
     try:
         return int(unsealed(files.read(PRUNED))["version"])
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def read_seal(files: Files, version: int, kind: type[T] = Seal) -> T | None:  # 
 
 
 def read_seals(files: Files) -> dict[int, Seal]:
-    """Every seal that is intact, by version."""
+    """All intact seals, by version."""
     found = {}
     for name in files.names("seals"):
         stem = name.removeprefix("seals/").removesuffix(".json")
@@ -80,7 +80,7 @@ def read_seals(files: Files) -> dict[int, Seal]:
 
 
 def logical_state(seals: Mapping[int, Seal], version: int) -> dict[str, str] | None:
-    """Id -> hash of a version by the seals alone, in order of adding; None where one is missing."""
+    """Id -> hash of a version, from seals only, in the order of adding; None if a seal is missing."""
     state: dict[str, str] = {}
     for number in range(1, version + 1):
         if number not in seals:

@@ -1,21 +1,21 @@
-"""The pool: demonstrations in versions; nothing that was acknowledged is ever lost.
+"""The pool: demonstrations in versions; acknowledged changes are never lost.
 
 A pool is a directory, or a prefix of an object store:
 
-    pool.json        what this is
-    episodes.lance/  one row an episode, in versions; old ones stay
+    pool.json        marks a pool
+    episodes.lance/  one row per episode, in versions; old versions are kept
     blobs/           videos, each named by its hash
-    seals/           for each version the hashes of its files, and what it changed
+    seals/           for each version the hashes of its files, and its changes
     tags/            names of versions
-    derived/         descriptors by fingerprint; may be deleted, is computed again
-    quarantine/      what a repair has set aside
+    derived/         descriptors by fingerprint; can be deleted, is computed again
+    quarantine/      damaged files that a repair has moved
 
-The guarantee: `add`, `remove`, `rollback` and `tag` are whole or not at all, and once they return, the
-death of any process loses nothing. Lance itself never calls fsync; on a local path this module does, for
-videos, data and deletion files before the commit and for the manifest, transaction and seal after it, folders
-included, so that what was acknowledged also survives a power loss, as far as the disk keeps what it says it
-has written. On an object store the store guarantees this. Any number of processes may write at once:
-a commit succeeds only on top of the version it was prepared for, and is tried again otherwise.
+The guarantee: `add`, `remove`, `rollback` and `tag` are atomic, and once they return, the death of any
+process loses nothing. Lance itself never calls fsync. On a local path this module does: for videos, data
+and deletion files before the commit, and for the manifest, transaction and seal after it, including their
+folders. So acknowledged changes also survive a power loss, if the disk keeps what it reports as written. On
+an object store the store guarantees this. Any number of processes may write at the same time: a commit
+succeeds only on top of the version it was prepared for, and is retried otherwise.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
     from recap.pool.view import Describer
 
 MARK, MARKED = "pool.json", b'{"format": "recap-pool", "version": 1}\n'
-N_AT_ONCE = 16  # episodes of a commit of a long import
-N_ATTEMPTS = 200  # of a commit, on a store whose writers do not wait for each other
+N_AT_ONCE = 16  # episodes per commit of a long import
+N_ATTEMPTS = 200  # attempts of a commit, on a store where writers do not wait for each other
 
 
 class Pool:
-    """Demonstrations in versions; `create` and `open` make one."""
+    """Demonstrations in versions; use `create` or `open`."""
 
     def __init__(self, files: Files, table: Table) -> None:
         self.files, self.table = files, table
@@ -72,10 +72,10 @@ class Pool:
         storage_options: Mapping[str, str] | None = None,
         robot: RobotSpec | None = None,
     ) -> Pool:
-        """An empty pool; refuses a place that holds something.
+        """Create an empty pool; refuses a place that contains files.
 
         Args:
-            robot: what its numbers mean; without it the first demonstration sets the layout.
+            robot: defines the features; without it the first demonstration sets the layout.
         """
         files = open_files(str(uri), storage_options)
         if files.names(""):
@@ -89,12 +89,12 @@ class Pool:
             raise InputError(f"another process is creating a pool at {uri}: open that one") from error
         if robot is not None:
             files.write(ROBOT, json.dumps(configs.plain(robot), indent=1).encode())
-        files.write(MARK, MARKED)  # last: a place without it is no pool
+        files.write(MARK, MARKED)  # last: a place without this file is no pool
         return cls(files, table)
 
     @classmethod
     def open(cls, uri: str | Path, storage_options: Mapping[str, str] | None = None) -> Pool:
-        """A pool that exists, at its newest version that can be read."""
+        """Open an existing pool, at its newest readable version."""
         files = open_files(str(uri), storage_options)
         if not files.exists(MARK):
             raise DatasetError(f"there is no pool at {uri}: recap pool create {uri} makes one")
@@ -113,13 +113,13 @@ class Pool:
             return int(self.table.head().version)
 
     def index(self, version: int | str | None = None) -> Index:
-        """The rows of a version, by default of the newest."""
+        """The rows of a version; by default of the newest."""
         with self._lock:
             dataset = self.table.head() if version is None else self._at(self.resolve(version))
             return self.table.index(dataset)
 
     def ids(self, version: int | str | None = None) -> tuple[str, ...]:
-        """Every episode that can be read, in the order in which they were added."""
+        """Every readable episode, in the order in which they were added."""
         index = self.index(version)
         if version is None and index.unreadable:
             return self.view().episode_ids  # which finds more rows than Lance does
@@ -132,7 +132,7 @@ class Pool:
         return iter(self.view())
 
     def get(self, episode_id: str) -> Episode:
-        """One episode, images decoded only when asked for."""
+        """One episode; its images are decoded on demand."""
         with self._lock:
             dataset = self.table.head()
             index = self.table.index(dataset)
@@ -142,18 +142,18 @@ class Pool:
             if key is not None:
                 with suppress(Damage, DatasetError):
                     return self.table.row(dataset, key).episode(self.files)
-            view = self.view()  # warns of damage, and finds more rows than Lance does
+            view = self.view()  # warns of damage, and finds more rows than Lance
             if episode_id in view.episode_ids:
                 return view.episode(episode_id)
             raise DatasetError(f"episode {episode_id!a} cannot be read: run recap pool verify --repair")
 
     def view(self) -> LiveView:
-        """The newest version; the same object while nothing changed."""
+        """The newest version; the same object while nothing changes."""
         with self._lock:
             return self._loader.view()
 
     def view_at(self, version: int | str) -> LiveView:
-        """A version by number or tag, made when asked for; it never changes."""
+        """A version by number or tag; it never changes."""
         with self._lock:
             return self._loader.view_at(self._at(self.resolve(version)))
 
@@ -165,13 +165,13 @@ class Pool:
         progress: Callable[[int, int], None] | None = None,
         films: Films = NO_FILMS,
     ) -> int:
-        """Add all of them or none and return the version that has them.
+        """Add all episodes or none; returns the version that contains them.
 
         Args:
-            episodes: or a dataset by its path.
-            skip_existing: leave out an episode that is there already, if it is equal to the last byte.
-            progress: called with (done, total) episodes whose videos are kept.
-            films: that are in the pool already, and are not encoded.
+            episodes: episodes, or the path of a dataset.
+            skip_existing: skip episodes that the pool already contains with identical content.
+            progress: called with (done, total) episodes whose videos are stored.
+            films: videos that are in the pool already and need not be encoded.
         """
         if isinstance(episodes, (str, Path)):
             from recap.pool.importers import open_source
@@ -204,7 +204,7 @@ class Pool:
 
         version = self._commit(step)
         if is_due(self.table.head()):
-            with suppress(DatasetError, OSError):  # the episodes are in; the next writer tries again
+            with suppress(DatasetError, OSError):  # the episodes are added; the next writer tries again
                 self.compact()
         return version
 
@@ -214,13 +214,13 @@ class Pool:
         progress: Callable[[int, int], None] = lambda done, total: None,
         encode: Callable[[Sequence[Episode]], Iterable[Films]] | None = None,
     ) -> int:
-        """Add those that are not there, a few at a time, and return how many; one that differs is refused.
+        """Add missing episodes, a few at a time; returns how many. Refuses an episode that differs.
 
-        All are checked before the first is written. What was added stays when the rest is interrupted, so
-        that the same call goes on where it stopped.
+        All are checked before the first is written. After an interruption finished parts are kept, and the
+        same call resumes.
 
         Args:
-            encode: of episodes, keeps their films in this pool, in parts as it likes; by default they are
+            encode: stores the videos of episodes in this pool, in parts of any size; by default, videos are
                 encoded here.
         """
         view = self.view()
@@ -245,7 +245,7 @@ class Pool:
         return len(new)
 
     def remove(self, ids: Sequence[str], *, expect: int | None = None) -> int:
-        """Leave these out of the newest version, which must be `expect`; older versions keep them."""
+        """Remove episodes from the newest version, which must be `expect`; older versions keep them."""
 
         def step(dataset: Any) -> Any:
             keys = self._keys(dataset, ids)
@@ -254,18 +254,18 @@ class Pool:
         return self._commit(step, expect)
 
     def rollback(self, version: int | str, *, expect: int | None = None) -> int:
-        """Make a new version equal to an old one; what came between stays in the history."""
-        self._whole_index(target := self.resolve(version))  # refuse one that cannot be read before any write
+        """Make a new version equal to an old one; versions in between stay in the history."""
+        self._whole_index(target := self.resolve(version))  # refuse an unreadable one before any write
         return self._commit(lambda dataset: self.table.restore(dataset, target), expect)
 
     def compact(self) -> int:
-        """Put small fragments together and leave deleted rows out of the newest version's files."""
+        """Merge small fragments and drop deleted rows from the newest version's files."""
         return self._commit(lambda dataset: compact(self.table, dataset))
 
     def tag(self, name: str, version: int | str | None = None, *, move: bool = False) -> int:
-        """Give a version a name; a name that is in use is moved only by `move`."""
+        """Name a version; a name that is in use is only moved with `move`."""
         refuse_odd_tag(name)
-        with self._lock, self.files.turn():  # in which nobody prunes
+        with self._lock, self.files.turn():  # nobody prunes meanwhile
             target = self.version if version is None else self.resolve(version)
             was = self.tags().get(name)
             if was is not None and was != target and not move:
@@ -274,11 +274,11 @@ class Pool:
         return target
 
     def untag(self, name: str) -> None:
-        """Take a name away; the version stays."""
+        """Remove a name; the version stays."""
         self.files.remove(tag_file(name))
 
     def quarantine(self, ids: Sequence[str], *, undo: bool = False) -> int:
-        """Take episodes out of retrieval, or back in; they stay in the pool."""
+        """Exclude episodes from retrieval, or include them again; they stay in the pool."""
 
         def step(dataset: Any) -> Any:
             keys = self._keys(dataset, ids)
@@ -287,9 +287,9 @@ class Pool:
         return self._commit(step)
 
     def prune(self, keep: int, older_than: timedelta, *, dry_run: bool = False) -> list[int]:
-        """Remove versions that are not the newest since `older_than`, but for tagged and the newest `keep`.
+        """Remove versions replaced at least `older_than` ago, except tagged ones and the newest `keep`.
 
-        Returns those that are removed; `dry_run` only finds them.
+        Returns the removed versions; `dry_run` only lists them.
         """
         from recap.pool.pruning import prune
 
@@ -297,7 +297,7 @@ class Pool:
             return prune(self, keep, older_than, dry_run)
 
     def forget(self, ids: Sequence[str], *, with_tags: bool = False) -> list[int]:
-        """Delete episodes for good, with every version that has them, tagged ones only `with_tags`."""
+        """Delete episodes with every version that has them; tagged versions only `with_tags`."""
         from recap.pool.pruning import forget
 
         with self._lock:
@@ -310,7 +310,7 @@ class Pool:
             try:
                 body = unsealed(self.files.read(file))
             except (FileNotFoundError, ValueError):
-                continue  # `verify` names it
+                continue  # `verify` reports it
             found[str(body["name"])] = int(body["version"])
         return found
 
@@ -329,29 +329,29 @@ class Pool:
         return number
 
     def versions(self) -> list[Version]:
-        """Every version, oldest first, and what it changed."""
+        """Every version and its changes, oldest first."""
         return history(self.files, self.table, self.tags())
 
     def diff(self, a: int | str, b: int | str) -> Diff:
-        """What `b` has that `a` has not, and the other way round."""
+        """The differences between two versions."""
         return difference(self._whole_index(a), self._whole_index(b))
 
     def verify(self) -> Report:
-        """Check every byte of every file against our own hashes; changes nothing."""
+        """Check every byte of every file against its hash, without changing anything."""
         from recap.pool.verify import verify
 
         with self._lock:
             return verify(self)
 
     def repair(self) -> Repair:
-        """Set aside what `verify` finds, keep the rest usable, and return what was lost."""
+        """Move damaged files to quarantine, keep the rest usable, and return what was lost."""
         from recap.pool.verify import repair
 
         with self._lock:
             return repair(self)
 
     def pack(self, path: Path, describers: Sequence[Describer] = (), *, images: bool = True) -> None:
-        """Write the newest version as one file that needs neither Lance nor this pool."""
+        """Write the newest version as one file that can be read without Lance or this pool."""
         from recap.pool.packed import write_packed
 
         write_packed(self.view(), path, describers, images=images)
@@ -361,7 +361,7 @@ class Pool:
         return counts(self)
 
     def _commit(self, step: Callable[[Any], Any], expect: int | None = None) -> int:
-        """Run a step on the newest version, again where another writer was first; returns the version."""
+        """Run a step on the newest version, and retry if another writer was first; returns the version."""
         for attempt in range(N_ATTEMPTS):
             with self._lock, self.files.turn():
                 dataset = self.table.head()
@@ -386,7 +386,7 @@ class Pool:
         raise DatasetError(f"pool {self.uri} is too busy: {N_ATTEMPTS} attempts met other writers; try later")
 
     def _keys(self, dataset: Any, ids: Sequence[str]) -> list[Key]:
-        """Where episodes are; an InputError where one is not."""
+        """The keys of episodes; raises an InputError if one is missing."""
         there = self.table.index(dataset).by_id
         for name in ids:
             if name not in there:
@@ -416,7 +416,7 @@ class Pool:
 
 @lru_cache(maxsize=1)
 def on_this_node(uri: str) -> Pool:
-    """The pool as a node of a cluster reaches it, kept from task to task."""
+    """The pool as a node of a cluster reads it, cached between tasks."""
     try:
         pool = Pool.open(uri)
         pool.index()

@@ -1,10 +1,10 @@
-"""The Lance table of a pool: its versions, its rows, and how a change is committed and sealed.
+"""The Lance table of a pool: versions, rows, and how a change is committed and sealed.
 
 Every commit is strict: it succeeds only on top of the version it was prepared for. An append is written as
 Lance's `Merge`, which conflicts with every other change; a plain `Append` would let two processes add the
 same id. Only this module uses Lance's API.
 
-Lance checks nothing it reads, so each version is sealed: see `recap.pool.seals`.
+Lance does not verify what it reads, so each version is sealed: see `recap.pool.seals`.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class Damage(Exception):  # noqa: N818
 
 
 def new_op(name: str, **details: int) -> dict[str, Any]:
-    """The note of a commit: what, when, and a token that no other has."""
+    """The note of a commit: operation, time and a unique token."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return {"op": name, **details, "time": now, "token": secrets.token_hex(8)}
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Whatever Lance does when it meets damage, panics of its Rust code included, becomes `Damage`."""
+    """Turn any error of Lance on damaged data into `Damage`, including panics of its Rust code."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit, MemoryError, PermissionError, Damage):
         raise
-    except BaseException as error:  # a panic is no Exception
+    except BaseException as error:  # a panic is not an Exception
         if _is_passing(error):
             if isinstance(error, OSError):
                 raise
@@ -74,9 +74,9 @@ def reading(what: str) -> Iterator[None]:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether an error is one of the network or the system, and says nothing about the data."""
+    """True for an error of the network or the system, which says nothing about the data."""
     text = str(error).lower()
-    if "error performing" in text and "not found" not in text:  # Lance, of a store that cannot be reached
+    if "error performing" in text and "not found" not in text:  # Lance's error for an unreachable store
         return True
     system = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EINTR)
     return isinstance(error, OSError) and error.errno in system
@@ -98,7 +98,7 @@ class Table:
 
     @classmethod
     def create(cls, files: Files) -> Table:
-        """An empty one; an OSError where there is one."""
+        """Create an empty table; raises an OSError if there is one."""
         op = new_op("create")
         lance.write_dataset(
             SCHEMA.empty_table(),
@@ -112,13 +112,13 @@ class Table:
         return table
 
     def versions(self) -> list[int]:
-        """Every version that has a manifest, oldest first."""
+        """Every version with a manifest, oldest first."""
         names = self.files.names(f"{FOLDER}/_versions")
         stems = [name.rpartition("/")[2].removesuffix(".manifest") for name in names]
         return sorted(_LAST - int(stem) for stem in stems if stem.isdigit())
 
     def at(self, version: int) -> Any:
-        """One version, checked against its seal where it has one."""
+        """One version, checked against its seal if it has one."""
         if self._head is not None and self._head.version == version:
             return self._head
         with reading(f"version {version}"):
@@ -132,7 +132,7 @@ class Table:
             )
 
     def head(self) -> Any:
-        """The newest version that can be read; cheap when nothing changed."""
+        """The newest readable version; cheap if nothing changed."""
         if self._head is None:
             versions = self.versions()
         else:
@@ -159,12 +159,12 @@ class Table:
             return max(version, int(self._head.latest_version))
         if version <= pruned_up_to(self.files):
             return max(version, *self.versions())
-        while self.files.exists(manifest_name(version + 1)):  # one stat, far cheaper than a listing
+        while self.files.exists(manifest_name(version + 1)):  # one stat call, far cheaper than a listing
             version += 1
         return version
 
     def forget(self) -> None:
-        """Forget everything read; files are read anew, as in a new process."""
+        """Drop all caches, as in a new process."""
         self._head, self.damaged, self._session = None, (), _lance.Session()
         for known in (self._fragments, self._indices, self._whole):
             known.clear()
@@ -210,9 +210,9 @@ class Table:
             return Index(tuple(ids.tolist()), digests.astype("S64"), places.astype(np.int64))
 
     def _check(self, meta: Any) -> None:
-        """Keep Lance from reading changed files: some damage makes it abort the whole process."""
+        """Keep Lance from reading changed files, because some damage makes it abort the whole process."""
         for name in fragment_files(meta):
-            # The version that wrote it: a fragment has its number, a deletion file the one before.
+            # The version that wrote the file: a fragment has its number, a deletion file the number before.
             deleted = "/_deletions/" in name
             version = int(name.rpartition("/")[2].split("-")[1]) + 1 if deleted else meta.id
             seal = read_seal(self.files, version, Hashes)
@@ -258,16 +258,16 @@ class Table:
             return row
 
     def write(self, dataset: Any, rows: Any) -> Any:
-        """Write rows as one new fragment that belongs to no version yet."""
+        """Write rows as a new fragment that belongs to no version yet."""
         (fragment,) = write_fragments(
             rows, dataset, schema=SCHEMA, storage_options=self.files.options, session=self._session
         )
-        fragment.id = dataset.version + 1  # never used before: versions only grow
+        fragment.id = dataset.version + 1  # never used before, because versions only grow
         self.files.sync(fragment_files(fragment))
         return fragment
 
     def append(self, dataset: Any, fragment: Any) -> Any:
-        """Commit one more fragment; where another writer was first, its files are removed."""
+        """Commit an additional fragment; if another writer was first, its files are removed."""
         fragments = [f.metadata for f in dataset.get_fragments()]
         operation = LanceOperation.Merge([*fragments, fragment], dataset.lance_schema)
         try:
@@ -298,23 +298,23 @@ class Table:
     def replace(
         self, dataset: Any, gone: Sequence[int], new: Any, lost: Iterable[str], what: str = "repair"
     ) -> Any:
-        """Commit without some fragments, which need not be readable, and with one more, or none."""
+        """Commit without some fragments, readable or not, and with one new fragment or none."""
         fragments = [] if new is None else [new]
         operation = LanceOperation.Update(removed_fragment_ids=list(gone), new_fragments=fragments)
         n = 0 if new is None else new.num_rows
         return self._commit(dataset, operation, new_op(what, n=n), lost)
 
     def rewrite(self, dataset: Any, old: Sequence[Any], new: Any) -> Any:
-        """Commit one fragment in place of several neighbours."""
+        """Commit one fragment in place of several adjacent ones."""
         operation = LanceOperation.Rewrite([LanceOperation.RewriteGroup(list(old), [new])], [])
         return self._commit(dataset, operation, new_op("compact", n=len(old)))
 
     def restore(self, dataset: Any, version: int) -> Any:
-        """Commit an older version once more, and then what others added meanwhile, if that was undone."""
+        """Commit an older version again, and then any concurrent additions that this has undone."""
         new = self._commit(dataset, LanceOperation.Restore(version), new_op("rollback", to=version))
         if new.version == dataset.version + 1:
             return new
-        # On a store writers do not take turns, and Lance moves a `Restore` on top of an addition.
+        # On an object store writers do not take turns, and Lance moves a `Restore` on top of an addition.
         between = self.at(new.version - 1)
         seen = {fragment.fragment_id for fragment in dataset.get_fragments()}
         was, now = self.index(between), self.index(new).number_of
@@ -340,7 +340,7 @@ class Table:
                 commit_message=json.dumps(op),
             )
         except Conflict:
-            # A store that answered too late is asked again, and then conflicts with what it did at first.
+            # After a slow answer Lance asks the store again, and then conflicts with its own first attempt.
             if self.message(dataset.version + 1) != op:
                 raise
             new = self.at(dataset.version + 1)
@@ -385,7 +385,7 @@ class Table:
             self.seal(self.at(version), before, self.message(version))
 
     def message(self, version: int) -> dict[str, Any]:
-        """The note of a commit; empty where it cannot be read."""
+        """The note of a commit; empty if it is unreadable."""
         try:
             with reading(f"version {version}"):
                 properties = self.at(version).read_transaction(version).transaction_properties
@@ -395,7 +395,7 @@ class Table:
             return {}
 
     def transaction_name(self, dataset: Any) -> str | None:
-        """The file that describes how a version came to be."""
+        """The transaction file of a version."""
         try:
             with reading("transaction"):
                 done = dataset.read_transaction(dataset.version)
@@ -410,7 +410,7 @@ def manifest_name(version: int) -> str:
 
 
 def fragment_files(meta: Any) -> list[str]:
-    """Its data file, and the file of its deleted rows where it has one."""
+    """The data file of a fragment, and the file of its deleted rows if there is one."""
     names = [f"{FOLDER}/data/{file.path}" for file in meta.files]
     if meta.deletion_file is not None:
         names.append(f"{FOLDER}/{meta.deletion_file.path(meta.id)}")
@@ -418,5 +418,5 @@ def fragment_files(meta: Any) -> list[str]:
 
 
 def stored(files: Files, data_file: str) -> Any:
-    """Lance's reader of a data file, for all rows in it, deleted ones included."""
+    """Lance's reader of a data file, which returns all rows, including deleted ones."""
     return LanceFileReader(f"{files.uri}/{data_file}", storage_options=files.options)

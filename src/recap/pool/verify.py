@@ -1,6 +1,6 @@
-"""Checks every byte of a pool against its own hashes, names the episodes that damage reached, and repairs.
+"""Checks every byte of a pool against its hashes, names the damaged episodes, and repairs.
 
-A repair sets damaged files aside, keeps the rest usable, and does lost commits again.
+A repair moves damaged files to quarantine, keeps the rest usable and repeats lost commits.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from recap.pool.seals import (
 from recap.pool.store import MARK, MARKED, Pool
 from recap.pool.table import FOLDER, Conflict, Damage, Table, fragment_files, manifest_name
 
-HINT = f"{FOLDER}/_versions/latest_version_hint.json"  # Lance's own, rewritten in place; only a hint
+HINT = f"{FOLDER}/_versions/latest_version_hint.json"  # written by Lance in place; only a hint
 
 
 @dataclass(slots=True)
 class Survey:
-    """What is known while checking; a repair works from it."""
+    """State of a check, also used by a repair."""
 
     files: Files
     table: Table
     seals: dict[int, Seal] = field(default_factory=dict)
-    changed: dict[str, str] = field(default_factory=dict)  # file -> hash it should have
+    changed: dict[str, str] = field(default_factory=dict)  # file -> expected hash
     findings: list[Finding] = field(default_factory=list)
     missing_seals: list[int] = field(default_factory=list)
     suspects: tuple[int, ...] = ()  # damaged fragments of the newest version
-    rescued: dict[str, tuple[Row, int]] = field(default_factory=dict)  # their rows that are still whole
-    lost: dict[str, str] = field(default_factory=dict)  # episode -> why
+    rescued: dict[str, tuple[Row, int]] = field(default_factory=dict)  # intact rows of these fragments
+    lost: dict[str, str] = field(default_factory=dict)  # episode -> reason
     n_files: int = 0
     n_bytes: int = 0
 
@@ -54,7 +54,7 @@ class Survey:
         self.findings.append(Finding(file, what, tuple(episodes)))
 
     def read(self, name: str) -> bytes | None:
-        """A file to check; None where it is missing."""
+        """The contents of a file to check; None if it is missing."""
         try:
             data = self.files.read(name)
         except FileNotFoundError:
@@ -65,19 +65,19 @@ class Survey:
 
 
 def verify(pool: Pool) -> Report:
-    """Check a pool; changes nothing."""
+    """Check a pool without changing it."""
     return _report(_survey(pool))
 
 
 def repair(pool: Pool) -> Repair:
-    """Repair what `verify` finds; a sound pool is left as it is."""
+    """Repair what `verify` finds; an intact pool is not changed."""
     with pool.files.turn():
         seen = _survey(pool)
         if not seen.findings and not seen.missing_seals:
             return Repair(pool.version, (), (), (), None, _report(seen))
         try:
             lost, redone = _repair(pool, seen)
-        except Conflict:  # only on a store; a second run repairs the rest
+        except Conflict:  # only on an object store; a second run repairs the rest
             raise DatasetError(f"pool {pool.uri} is being written to: stop that and repair again") from None
         listing = None
         if seen.findings:
@@ -90,7 +90,7 @@ def repair(pool: Pool) -> Repair:
 
 
 def _report(seen: Survey) -> Report:
-    """What callers see of a survey."""
+    """The public report of a check."""
     head = seen.table.head()
     return Report(
         int(head.version),
@@ -104,7 +104,7 @@ def _report(seen: Survey) -> Report:
 
 
 def _survey(pool: Pool) -> Survey:
-    """Check everything anew: nothing this process has cached hides what is on the disk."""
+    """Check everything on disk, without any cache of this process."""
     seen = Survey(pool.files, Table(pool.files))
     if seen.read(MARK) != MARKED:
         seen.found(MARK, "it has changed")
@@ -128,7 +128,7 @@ def _listings(files: Files) -> list[str]:
 
 
 def _set_aside(seen: Survey) -> dict[str, str]:
-    """Files that a repair knows to be damaged -> the hash they should have had."""
+    """Files that an earlier repair found damaged -> expected hash."""
     found: dict[str, str] = {}
     for name in _listings(seen.files):
         try:
@@ -159,10 +159,10 @@ def _check_sealed_files(seen: Survey, aside: Mapping[str, str]) -> None:
             if (data is not None and sha256(data) == digest) or aside.get(name) == digest:
                 continue
             if data is None and name not in needed and version <= pruned and version not in there:
-                continue  # of a version that was removed by a prune that did not get to its seal
+                continue  # the version was removed by an interrupted prune, which has not updated its seal
             seen.changed[name] = digest
             if "/data/" in name or "/_deletions/" in name:
-                continue  # found below, with its episodes, where the newest version needs it
+                continue  # reported below with its episodes, if the newest version needs it
             what = "is missing" if data is None else "has changed"
             of = "manifest" if name.endswith(".manifest") else "record"
             reached = seal.added if of == "manifest" and version == max(seen.seals) else ()
@@ -179,7 +179,7 @@ def _check_hint(seen: Survey, newest: int) -> None:
 
 
 def _check_rows(seen: Survey, head: Any) -> dict[str, dict[str, str]]:
-    """Every row of the newest version; returns the videos of those that are whole: id -> camera -> hash."""
+    """Check every row of the newest version; returns the videos of the intact ones: id -> camera -> hash."""
     index = seen.table.index(head)
     by_fragment: dict[int, dict[str, str]] = {}
     for key in index.keys:
@@ -219,11 +219,11 @@ def _rescue(
     state: Mapping[str, str] | None,
     good: set[str],
 ) -> list[tuple[Row, int]]:
-    """Find the rows of damaged fragments wherever they are still whole, and name the others."""
+    """Find intact copies of the rows of damaged fragments, and report the others as lost."""
     held = rows_by_file(seen.seals)
     of_fragment = {n: {**by_fragment.get(n, {}), **held.get(names[0], {})} for n, names in suspects.items()}
     expected = state
-    if expected is None:  # without all seals: what Lance still reads, else all that was ever in the file
+    if expected is None:  # without all seals: rows Lance can read, else all that the file ever had
         expected = {}
         for number in suspects:
             expected.update(by_fragment.get(number) or of_fragment[number])
@@ -306,12 +306,12 @@ def _repair(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
             _move(pool, name)
     for version in broken:
         _move(pool, manifest_name(version))
-        _move(pool, seal_name(version))  # its number is used again
+        _move(pool, seal_name(version))  # the version number is used again
     table.forget()
     head = table.head()
     for version in table.versions():
         if version <= head.version:
-            with suppress(Damage, DatasetError, FileNotFoundError):  # sealed as far as it can be read
+            with suppress(Damage, DatasetError, FileNotFoundError):  # seal what can be read
                 table.seal_late(version)
     redone = [version for version in broken if version in seen.seals]
     target = {key.id: key.sha256 for key in table.index(head).keys if key.fragment not in seen.suspects}
@@ -323,7 +323,7 @@ def _repair(pool: Pool, seen: Survey) -> tuple[dict[str, str], list[int]]:
 
 
 def _bring(table: Table, seen: Survey, head: Any, target: dict[str, str]) -> None:
-    """Commit what leads from the head to id -> hash, damaged fragments replaced by what is still whole."""
+    """Commit the changes from the head to `target` (id -> hash); damaged fragments keep their intact rows."""
     bad = [f.fragment_id for f in head.get_fragments() if f.fragment_id in seen.suspects]
     good = [key for key in table.index(head).keys if key.fragment not in bad]
     gone = [key for key in good if target.get(key.id) != key.sha256]
@@ -352,7 +352,7 @@ def _move(pool: Pool, name: str) -> None:
 
 
 def _write_listing(pool: Pool, seen: Survey, lost: dict[str, str]) -> str:
-    """List what was set aside: for people, and for later checks, which skip it."""
+    """List the damaged files, for people and for later checks, which skip them."""
     numbers = [int(name[-9:-5]) for name in _listings(pool.files) if name[-9:-5].isdecimal()]
     name = f"quarantine/{max(numbers, default=0) + 1:04d}.json"
     body = {

@@ -1,4 +1,4 @@
-"""What retrieval and training read: one version of a pool, live or packed."""
+"""One version of a pool, live or packed, as read by retrieval and training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Describer(Protocol):
-    """Describes every frame of an episode; the same one serves pool and query."""
+    """Describes every frame of an episode; pool and query use the same one."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any setting or weight that changes a description."""
+        """A hash that changes with any setting or weight that affects the result."""
 
     @property
     def dims(self) -> Mapping[str, int]:
@@ -28,7 +28,7 @@ class Describer(Protocol):
 
 
 class QueryDescriber(Describer, Protocol):
-    """A describer that can also be asked for less, as a query needs it at every step."""
+    """A describer that can be restricted to the terms that a query needs at every step."""
 
     @property
     def requires(self) -> Requires:
@@ -36,46 +36,46 @@ class QueryDescriber(Describer, Protocol):
 
     @property
     def n_back(self) -> int:
-        """How many frames, up to now, a row may depend on."""
+        """The number of frames, up to now, on which a row may depend."""
 
     @property
     def from_start(self) -> bool:
-        """Whether a row depends on how the episode began."""
+        """True if a row depends on the start of the episode."""
 
     def only(self, names: Iterable[str]) -> QueryDescriber:
-        """The same description, of these terms alone."""
+        """A describer with these terms only."""
 
     def by_cameras(self) -> Sequence[QueryDescriber]:
-        """The same description in parts, terms that read images apart from the others."""
+        """The describer in parts: terms that read images, and the others."""
 
 
 class PoolView(Protocol):
-    """One whole version of a pool; it never changes."""
+    """One version of a pool; it never changes."""
 
     @property
     def version(self) -> int:
-        """Which one."""
+        """The version number."""
 
     @property
     def episode_ids(self) -> tuple[str, ...]:
-        """Its episodes in a stable order, the order in which they were added."""
+        """Its episodes in the order in which they were added."""
 
     def episode(self, episode_id: str) -> Episode:
-        """One of them, images decoded only when asked for."""
+        """One episode; its images are decoded on demand."""
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
-        """Every frame described, of some episodes or of `episode_ids`; what is missing is computed."""
+        """Descriptors of every frame of the given or all episodes; missing ones are computed."""
 
 
 class PoolSource(Protocol):
-    """Something that always knows the newest view: a live pool follows its head, a snapshot is its own."""
+    """Gives the newest view: a live pool follows its newest version, a snapshot is its own."""
 
     def view(self) -> PoolView:
-        """The newest version, cheaply: the same object as before while nothing changed."""
+        """The newest version; returns the same object quickly while nothing changes."""
 
 
 def robot_of(view: PoolView) -> RobotSpec | None:
-    """As the pool describes it, or as its first demonstration suggests; None of an empty one."""
+    """The robot description of the pool, else one inferred from its first demonstration; None if empty."""
     described: RobotSpec | None = getattr(view, "robot", None)
     if described is not None or not view.episode_ids:
         return described
@@ -83,6 +83,6 @@ def robot_of(view: PoolView) -> RobotSpec | None:
 
 
 def only_task(view: PoolView) -> str:
-    """The instruction, where all demonstrations have the same one; else none."""
+    """The instruction, if all demonstrations have the same one, else an empty string."""
     tasks = {view.episode(name).task for name in view.episode_ids}
     return tasks.pop() if len(tasks) == 1 else ""

@@ -1,1 +1,1 @@
-"""Which moment of which demonstration fits now."""
+"""Retrieval: finds the frame of a demonstration that best matches the current observation."""

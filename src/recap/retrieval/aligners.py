@@ -1,4 +1,4 @@
-"""In which frame a moment is described, and how a retrieved chunk is carried over to it."""
+"""Aligners: the frame in which a moment is described, and how a retrieved chunk is transformed to it."""
 
 from __future__ import annotations
 
@@ -25,80 +25,80 @@ Rows = NDArray[np.int64]
 
 
 class Aligner:
-    """A frozen dataclass: its fields are its fingerprint. By itself a chunk stays as it was recorded."""
+    """Base class of frozen dataclasses; the fields are the fingerprint. Chunks stay as they were recorded."""
 
     name: ClassVar[str]
-    in_world: ClassVar[bool] = True  # whether what is carried over is in the coordinates of the world
-    from_start: ClassVar[bool] = False  # whether it reads how the episode began
-    servo_lag: int  # frames by which actions run ahead of the tool, where chunks are cut short; 0: none
+    in_world: ClassVar[bool] = True  # True: transformed chunks are in world coordinates
+    from_start: ClassVar[bool] = False  # True: needs the first observation of the episode
+    servo_lag: int  # frames that actions are ahead of the tool; used if only the start of a chunk is executed
 
     @property
     def requires(self) -> Requires:
-        """What a scene must have; without objects a chunk stays as it was recorded."""
+        """The objects, goal and cameras that a scene must have. By default none."""
         return Requires()
 
     @property
     def retargeting(self) -> Retargeting | None:
-        """How tools of other shapes are described, where shapes matter."""
+        """How tools of other shapes are described, or None."""
         return None
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """Raise an InputError where it cannot serve such a robot."""
+        """Raise an InputError if the aligner cannot be used with this robot."""
 
     def n_symmetries(self, symmetry: int) -> int:
-        """By how many equal poses a query is asked."""
+        """The number of symmetric poses with which a query is repeated."""
         return 1
 
     def frame(self, frames: Frames, t: int) -> F64:
-        """(3,) or (7,): the canonical frame at frame t, in the world."""
+        """The canonical frame at frame t, in world coordinates: (3,) or (7,)."""
         return np.zeros(3)
 
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
-        """Actions (H, a) and proprioception (H, p) of some rows, carried over to moment t of `frames`.
+        """The given rows of `episode`, transformed to moment t of `frames`: actions (H, a), proprio (H, p).
 
         Args:
-            rows: consecutive, the last one held.
-            lead: frames by which an action is ahead of where the tool is.
+            rows: consecutive frames; the last one may be repeated.
+            lead: frames that actions are ahead of the tool.
         """
         return np.asarray(episode.actions[rows], np.float64), np.asarray(episode.proprio[rows], np.float64)
 
     def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
-        """Poses (t, d) of the objects and the goal (g,), in the canonical frame; of width 0 if not known."""
+        """Poses (t, d) of the objects and the goal (g,) in the canonical frame; width 0 if unknown."""
         return objects_of(frames, slice(begin, end)), np.zeros(0)
 
     def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
-        """(H, d) the objects as they would move with the chunk; None: as the demonstration shows them."""
+        """Poses (H, d) of the objects if they moved with the chunk; None: use those of the demonstration."""
         return None
 
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """How the chunk to come is described for training: by itself, from where the robot is now."""
+        """The training term of the upcoming chunk: relative to the robot's current state."""
         return Actions.from_now(robot, horizon)
 
 
 @dataclass(frozen=True)
 class World(Aligner):
-    """As the paper has it: the coordinates of the world, a chunk as it was recorded."""
+    """World coordinates, as in the paper: a chunk stays as it was recorded."""
 
     name: ClassVar[str] = "world"
-    object_name: str = ""  # the object whose pose a policy is given, in a plane; empty: all, in space
+    object_name: str = ""  # planar object for the policy, if the task has a goal; else all objects
     servo_lag: int = 0
 
     def objects(self, frames: Frames, begin: int, end: int, frame: F64) -> tuple[F64, F64]:
-        """Of a task with a goal the one that it is about."""
+        """For a task with a goal, the object `object_name` and the goal; otherwise all objects in space."""
         if frames.goal is None:
             return super().objects(frames, begin, end, frame)
         return _planar_objects(frames, begin, end, self.object_name)
 
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """The actions as they are."""
+        """The absolute actions."""
         return Actions(robot.act.size, horizon)
 
 
 @dataclass(frozen=True)
 class ObjectFrame(Aligner):
-    """Everything relative to an object: where it lies elsewhere, so does the chunk."""
+    """Everything is relative to an object, so a chunk moves with the object."""
 
     name: ClassVar[str] = "object"
     in_world: ClassVar[bool] = False
@@ -111,7 +111,7 @@ class ObjectFrame(Aligner):
         return Requires((self.object_name,))
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """What is moved are positions, absolute ones, of as many numbers as the object's frame has."""
+        """Refuse delta actions, objects given as boxes, and robots without positions of enough numbers."""
         _refuse_changes(self.name, robot)
         size = robot.object_size(self.object_name)
         if size not in (None, PLANE, SPACE):
@@ -127,7 +127,7 @@ class ObjectFrame(Aligner):
             )
 
     def n_symmetries(self, symmetry: int) -> int:
-        """Each equal pose is a frame of its own."""
+        """Each symmetric pose gives a frame of its own."""
         return symmetry
 
     def frame(self, frames: Frames, t: int) -> F64:
@@ -137,7 +137,7 @@ class ObjectFrame(Aligner):
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
-        """In the frame of the episode's own object at the first row."""
+        """In the frame that the episode's own object has at the first row."""
         own = self.frame(episode, int(rows[0]))
         actions = robot.act.into(own, episode.actions[rows].astype(np.float64))
         return actions, robot.body.into(own, episode.proprio[rows].astype(np.float64))
@@ -170,21 +170,21 @@ class GoalFrame(ObjectFrame):
         return goal_of(frames)
 
     def action_term(self, robot: RobotSpec, horizon: int) -> Term:
-        """There is none."""
+        """Not supported."""
         raise InputError("the goal aligner has no action term for training: use the object aligner")
 
 
 @dataclass(frozen=True)
 class Parts(Aligner):
-    """Arms in space: a demonstration is cut into parts, and each follows the object that it refers to."""
+    """For arms in tool space: a demonstration is cut into parts, and each part moves with one object."""
 
     name: ClassVar[str] = "parts"
     from_start: ClassVar[bool] = True
-    round_objects: tuple[str, ...] = ()  # whose turn about z means nothing
+    round_objects: tuple[str, ...] = ()  # objects with rotational symmetry about z
     servo_lag: int = 2
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """Arms in tool space alone have parts."""
+        """Accept only arms in tool space."""
         _refuse_changes(self.name, robot)
         letters = robot.act.letters
         if letters != robot.body.letters or letters.replace(ARM, ""):
@@ -196,26 +196,26 @@ class Parts(Aligner):
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
-        """Each part moved with its object."""
+        """Move each part with its object."""
         return transport(episode, rows, frames, t, self.round_objects, lead)
 
     def carried_objects(self, episode: Episode, rows: Rows, frames: Frames, t: int) -> F64 | None:
-        """Moved from where they are now."""
+        """The query's objects, moved as in the demonstration."""
         return carried_objects(episode, rows, frames, t)
 
 
 @dataclass(frozen=True)
 class ImageShift(Aligner):
-    """No poses: where things around the tool's path have moved in calibrated images, the chunk moves along.
+    """Without object poses: shifts the chunk by how far things have moved in calibrated images.
 
-    See `recap.retrieval.registration`. Shifts are in the horizontal plane; turns are not found.
+    See `recap.retrieval.registration`. Shifts are in the horizontal plane; rotations are not estimated.
     """
 
     name: ClassVar[str] = "image"
     from_start: ClassVar[bool] = True
     cameras: tuple[str, ...]
-    radius: float = 0.05  # m around a place that belongs to it
-    reach: float = 0.2  # m: the largest shift that is looked for
+    radius: float = 0.05  # m, of the neighbourhood of a key place that is compared
+    reach: float = 0.2  # m, the largest shift that is tried
     servo_lag: int = 0
 
     @property
@@ -224,7 +224,7 @@ class ImageShift(Aligner):
         return Requires(cameras=self.cameras)
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """Tools in space, absolute actions and calibrated cameras."""
+        """Needs 3-D tool positions, absolute actions and calibrated cameras."""
         _refuse_changes(self.name, robot)
         if not tools_of(robot):
             raise InputError(
@@ -237,7 +237,7 @@ class ImageShift(Aligner):
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
-        """Each tool by its own shifts."""
+        """Shift each tool by its own offsets."""
         actions, proprio = super().carry(episode, rows, frames, t, robot, lead)
         for tool, shifts in _shifts(self, episode, frames, robot).items():
             actions[:, tool.action : tool.action + 2] += shifts[rows]
@@ -245,30 +245,30 @@ class ImageShift(Aligner):
         return actions, proprio
 
 
-_FOUND: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()
-_MAX_FOUND = 4096
+_SHIFTS: OrderedDict[tuple[ImageShift, str, int, bytes], dict[Tool, F64]] = OrderedDict()
+_MAX_SHIFTS = 4096
 
 
 def _shifts(aligner: ImageShift, episode: Episode, frames: Frames, robot: RobotSpec) -> dict[Tool, F64]:
-    """Tool -> (t, 2); found once for a demonstration and a scene, though every look asks for it."""
+    """Tool -> shifts (t, 2). Cached per demonstration and scene, because every look needs them."""
     seen = [np.asarray(frames.images[c][0]) for c in aligner.cameras if c in frames.images]
     scene = hashlib.blake2b(b"".join(image.tobytes() for image in seen)).digest()
     key = (aligner, episode.id, len(episode), scene)
-    if key not in _FOUND:
+    if key not in _SHIFTS:
         views = views_of(episode, frames, robot, aligner.cameras)
         actions = np.asarray(episode.actions, np.float64)
         proprio = np.asarray(episode.proprio, np.float64)
-        _FOUND[key] = {
+        _SHIFTS[key] = {
             tool: shifts_of(actions, proprio, tool, views, aligner.radius, aligner.reach)
             for tool in tools_of(robot)
         }
-        while len(_FOUND) > _MAX_FOUND:
-            _FOUND.popitem(last=False)
-    return _FOUND[key]
+        while len(_SHIFTS) > _MAX_SHIFTS:
+            _SHIFTS.popitem(last=False)
+    return _SHIFTS[key]
 
 
 def _refuse_changes(aligner: str, robot: RobotSpec) -> None:
-    """A change of position lies nowhere, so that it cannot be moved to another place."""
+    """Refuse delta actions: only absolute positions can be moved to another place."""
     if robot.action_mode == "delta":
         raise InputError(
             f"aligner '{aligner}' moves absolute actions, and those of robot '{robot.name}' are changes "
@@ -277,7 +277,7 @@ def _refuse_changes(aligner: str, robot: RobotSpec) -> None:
 
 
 def pose_into(frame: F64, poses: F64) -> F64:
-    """Poses (..., 3) of the plane expressed in the frame."""
+    """Planar poses (..., 3) in the given frame."""
     out = np.array(poses, np.float64)
     out[..., :2] = into_frame(frame, out[..., :2])
     out[..., 2] = out[..., 2] - frame[..., 2]
@@ -285,7 +285,7 @@ def pose_into(frame: F64, poses: F64) -> F64:
 
 
 def _planar_objects(frames: Frames, begin: int, end: int, name: str) -> tuple[F64, F64]:
-    """The object's poses (t, 3) and the goal (3,) in the world; of width 0 where one is not known."""
+    """The object's poses (t, 3) and the goal (3,) in the world; both of width 0 if either is unknown."""
     if name not in frames.objects or frames.goal is None or len(frames.goal) != 3:
         return np.zeros((end - begin, 0)), np.zeros(0)
     return object_poses(frames, name)[begin:end], goal_of(frames)

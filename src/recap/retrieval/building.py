@@ -1,4 +1,4 @@
-"""Descriptors of a pool built before they are needed: here, or by the nodes of a Ray cluster."""
+"""Computes descriptors of a pool in advance, on this machine or on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from recap.pool.store import Pool, on_this_node
 from recap.retrieval.presets import find_retrieval
 from recap.robot import RobotSpec
 
-N_PART = 32  # episodes of a part: what is lost when the command is stopped
+N_PART = 32  # episodes per part, which is lost if the command is interrupted
 
 
 @dataclass(frozen=True)
 class Description:
-    """What is to be described, and how; small enough to be sent to every node."""
+    """What to describe, and how; small enough to send to every node."""
 
     uri: str
     retrieval: str
@@ -34,9 +34,9 @@ def build_descriptors(
     ray_address: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """Describe what no file describes yet, and return how many episodes that were.
+    """Describe episodes that have no descriptors yet; returns their number.
 
-    What is written stays when it is interrupted, and every node writes the same bytes as this one would.
+    Finished parts are kept if it is interrupted, and every node writes the same bytes as this machine would.
     """
     describer, _ = find_retrieval(retrieval, robot)
     view = pool.view()
@@ -64,7 +64,7 @@ def build_descriptors(
 
 
 def _describe_part(wanted: Description, keys: Sequence[tuple[str, str]]) -> int:
-    """Describe some episodes and write that down; how many still are what they were."""
+    """Describe some episodes and store the result; returns how many of them are unchanged."""
     pool, (describer, _) = on_this_node(wanted.uri), find_retrieval(wanted.retrieval, wanted.robot)
     there = pool.index().by_id
     if describer.fingerprint != wanted.fingerprint:

@@ -1,4 +1,4 @@
-"""Which frames of a large pool are near a moment, by faiss: a few hundred that are then compared exactly."""
+"""Approximate search with faiss for large pools: selects a few hundred frames for the exact comparison."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from recap.types import F32
 
-N_EXACT = 200_000  # frames that are looked at one by one, in about a tenth of a control step
-N_PROBED = 16  # cells that a search looks into for its first N_NEAR frames, more for more
+N_EXACT = 200_000  # frames up to which all are compared, which takes about a tenth of a control step
+N_PROBED = 16  # cells that are searched for the first N_NEAR frames; a larger k searches more
 N_NEAR = 64
-MAX_NEAR = 16_384  # frames that are worth asking for; after that all are looked at
-ROUNDED = 0.95  # of a distance between rounded rows that is surely there
-MAX_NUMBER = np.float32(30_000)  # what sixteen bits hold, of a difference of two
-N_TOGETHER = 200_000  # rows that are added at a time
-N_TRAINED = 64  # frames that each cell is placed by
+MAX_NEAR = 16_384  # most frames to request; beyond that, all are compared
+ROUNDED = 0.95  # lower bound of a true distance, as a share of the distance between float16 rows
+MAX_NUMBER = np.float32(30_000)  # within the range of float16, also for a difference of two
+N_TOGETHER = 200_000  # rows that are added at once
+N_TRAINED = 64  # training rows per cell
 I64 = NDArray[np.int64]
 log = logging.getLogger("recap.retrieval")
 
 
 class Coarse:
-    """Rows in cells of near ones, sixteen bits a number; rows may be added, and none goes away.
+    """A faiss IVF index of float16 rows. Rows can be added but not removed.
 
-    Cells are placed by the first 200,000 rows, or twice or four times as many, whatever there are then: it
-    does not matter in how many parts a pool grew to that. A running process keeps its cells.
+    Cells are trained on the first 200,000 rows, or on 400,000, 800,000 and so on for larger pools. The result
+    does not depend on the steps in which a pool grew. A running process keeps its cells.
     """
 
     def __init__(self, rows: F32) -> None:
@@ -40,7 +40,7 @@ class Coarse:
         self._lock = threading.Lock()
         self._ask = faiss.SearchParametersIVF
         self._index: Any = faiss.index_factory(_padded(rows[:1]).shape[1], f"IVF{n_cells},SQfp16")
-        self._index.cp.min_points_per_centroid = 1  # what it says of few rows does not concern a user
+        self._index.cp.min_points_per_centroid = 1  # silences a faiss warning about too few training rows
         self._index.train(_padded(rows[np.unique(sample)]))
         self.add(rows)
 
@@ -61,7 +61,7 @@ class Coarse:
         return found
 
     def to_bytes(self) -> NDArray[np.uint8]:
-        """All of it."""
+        """The serialized index."""
         faiss: Any = importlib.import_module("faiss")
         return np.asarray(faiss.serialize_index(self._index))
 
@@ -69,17 +69,17 @@ class Coarse:
         return int(self._index.ntotal)
 
     def is_outgrown(self, n_rows: int) -> bool:
-        """Whether so many rows would be given other cells."""
+        """True if an index of this many rows would have more cells."""
         return bool(self._index.nlist < _cells(n_rows)[1])
 
     def add(self, rows: F32) -> None:
-        """At the end."""
+        """Append rows."""
         with self._lock:
             for at in range(0, len(rows), N_TOGETHER):
                 self._index.add(_padded(rows[at : at + N_TOGETHER]))
 
     def near(self, asked: F32, k: int) -> tuple[I64, float]:
-        """About k rows that are nearest to a moment (D,), and how far away, at least, all others are."""
+        """About k rows nearest to a descriptor (D,), and a lower bound of the distance of all other rows."""
         probed = self._ask(nprobe=min(N_PROBED * max(k // N_NEAR, 1), self._index.nlist))
         with self._lock:
             away, rows = self._index.search(_padded(asked[None]), k, params=probed)
@@ -89,23 +89,23 @@ class Coarse:
 
 
 def is_many(n_frames: int) -> bool:
-    """Whether looking at all of them takes too long."""
+    """True if comparing all frames takes too long."""
     return n_frames > N_EXACT
 
 
 def _cells(n_rows: int) -> tuple[int, int]:
-    """By how many of the first rows cells are placed, and how many."""
+    """The number of rows that cells are trained on, and the number of cells."""
     first = N_EXACT << int(math.log2(max(n_rows / N_EXACT, 1)))
     return first, 2 ** math.ceil(math.log2(first) / 2)
 
 
 def _padded(rows: F32) -> F32:
-    """Rows with zeros up to a multiple of eight numbers: faiss compares those several times as fast."""
+    """Pad rows with zeros to a multiple of 8 columns, which faiss compares several times faster."""
     return np.pad(np.clip(rows, -MAX_NUMBER, MAX_NUMBER), ((0, 0), (0, -rows.shape[1] % 8)))
 
 
 def coarse_index(rows: F32) -> Coarse | None:
-    """One of all rows where they are many, and faiss is installed."""
+    """An index of the rows if there are many and faiss is installed, else None."""
     if not is_many(len(rows)):
         return None
     if importlib.util.find_spec("faiss") is None:

@@ -1,4 +1,4 @@
-"""The retrieved chunk as the policy takes it, for training and inference alike."""
+"""Builds the policy's input from the retrieved chunks, for training and inference."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build_conditioning(
     config: RetrievalConfig,
     robot: RobotSpec,
 ) -> Conditioning:
-    """The moment `t` of a query and the chunks that begin at `refs`, each in its own canonical frame.
+    """Moment `t` of the query and the chunks that begin at `refs`, each in its own canonical frame.
 
     Args:
-        query: a demonstration, or the `Moment` that was observed.
-        robot: what the numbers of actions and proprioception mean.
+        query: a demonstration or an observed `Moment`.
+        robot: defines the features of actions and proprioception.
     """
     aligner, horizon, k = config.aligner, config.chunk_size, max(1, len(refs))
     frame = aligner.frame(query, t)
@@ -40,17 +40,17 @@ def build_conditioning(
     for i, ref in enumerate(refs):
         episode = view.episode(ref.episode_id)
         frames[i] = aligner.frame(episode, ref.t)
-        ahead = ref.t + np.arange(horizon)
-        valid[i] = ahead < len(episode)
-        ahead = np.minimum(ahead, len(episode) - 1)
-        last.append(FrameRef(ref.episode_id, int(ahead[-1])))
-        actions[i], proprio[i] = aligner.carry(episode, ahead, query, t, robot, config.lead)
+        chunk_frames = ref.t + np.arange(horizon)
+        valid[i] = chunk_frames < len(episode)
+        chunk_frames = np.minimum(chunk_frames, len(episode) - 1)
+        last.append(FrameRef(ref.episode_id, int(chunk_frames[-1])))
+        actions[i], proprio[i] = aligner.carry(episode, chunk_frames, query, t, robot, config.lead)
         if objects.shape[2]:
-            poses, goals[i] = aligner.objects(episode, ref.t, int(ahead[-1]) + 1, frames[i])
-            width = min(objects.shape[2], poses.shape[1])  # another task may know more objects, or fewer
-            objects[i, :, :width] = poses[ahead - ref.t, :width]
-            carried = aligner.carried_objects(episode, ahead, query, t)
-            objects[i] = objects[i] if carried is None else carried
+            poses, goals[i] = aligner.objects(episode, ref.t, int(chunk_frames[-1]) + 1, frames[i])
+            width = min(objects.shape[2], poses.shape[1])  # another task may have more or fewer objects
+            objects[i, :, :width] = poses[chunk_frames - ref.t, :width]
+            moved_objects = aligner.carried_objects(episode, chunk_frames, query, t)
+            objects[i] = objects[i] if moved_objects is None else moved_objects
     return Conditioning(
         frame,
         (now if aligner.in_world else robot.body.into(frame, now)).astype(np.float32),

@@ -1,4 +1,4 @@
-"""How sure a match is: its distance among those that the pool's own episodes have to each other."""
+"""Confidence of a match: where its distance lies among the distances between the pool's own episodes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from recap.types import F64
 if TYPE_CHECKING:
     from recap.retrieval.retriever import Retriever
 
-N_CALIBRATION = 400  # episodes that are asked for, at most
-MAX_ROWS = 80_000_000  # that are looked at for it
-MIN_CALIBRATION = 19  # distances; fewer cannot tell one moment in twenty
-RECALIBRATE_SHARE = 0.05  # of the pool that came or went: an append must not wait for it
+N_CALIBRATION = 400  # most episodes used for calibration
+MAX_ROWS = 80_000_000  # most rows compared for calibration
+MIN_CALIBRATION = 19  # fewest distances; with fewer, a p-value of 0.05 cannot be reached
+RECALIBRATE_SHARE = 0.05  # of the pool added or removed; calibrating is slow, so it is rare
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Distances of a random moment of each episode to the rest of the pool, sorted."""
+    """Sorted distances of one random moment of each episode to the rest of the pool."""
 
     distances: F64  # (n,)
-    n_episodes: int = 0  # of the pool it was made on
+    n_episodes: int = 0  # of the pool that was calibrated
 
     def confidence(self, distance: float) -> float:
-        """The conformal p-value of a distance: below α for a share α of moments like the pool's own.
+        """The conformal p-value of a distance: below α for a share α of moments like those of the pool.
 
-        nan when the pool is too small to tell.
+        nan if the pool is too small.
         """
         n = len(self.distances)
         if n < MIN_CALIBRATION:
@@ -39,20 +39,20 @@ class Calibration:
         return (1 + at_least) / (n + 1)
 
     def is_outgrown(self, n_episodes: int) -> bool:
-        """Whether the pool has changed so much that it should be made anew."""
+        """True if the pool has changed so much that a new calibration is due."""
         return abs(n_episodes - self.n_episodes) > RECALIBRATE_SHARE * self.n_episodes
 
 
 def calibrate(retriever: Retriever, index: Index) -> Calibration:
-    """Ask the pool for a random moment of each of its episodes, with that episode's scene left out."""
+    """Query the pool with a random moment of each of its episodes, excluding that episode's scene."""
     rng = np.random.default_rng(0)
     n = len(index.episode_ids)
     config = retriever.config
-    every = config.n_candidates is None and not config.same_goal  # then no order of scenes is needed
-    # A large pool of which everything is compared is asked less often, and tells as much.
-    compared = len(index.frames) if every else 3 * n  # stage 1 takes longer for a scene than 2 for a frame
-    looks = 1 if every and index.is_large(index.everything) else compared
-    affordable = max(MAX_ROWS // max(looks, 1), 2 * MIN_CALIBRATION)
+    every = config.n_candidates is None and not config.same_goal  # then scenes need not be ranked
+    # A large pool in which everything is compared gets fewer queries. They are enough for the calibration.
+    compared = len(index.frames) if every else 3 * n  # stage 1 takes longer per scene than stage 2 per frame
+    cost = 1 if every and index.is_large(index.everything) else compared
+    affordable = max(MAX_ROWS // max(cost, 1), 2 * MIN_CALIBRATION)
     chosen = rng.permutation(n)[: min(N_CALIBRATION, affordable)]
     distances = []
     for i in chosen:
@@ -63,7 +63,7 @@ def calibrate(retriever: Retriever, index: Index) -> Calibration:
             candidates = index.everything.without(index.hidden_by(exclude))
         else:
             candidates = retriever.nearest_scenes(index, [index.scenes[i]], goal, 1, exclude)
-        _, found = index.nearest(index.frames[row], candidates)
-        distances.append(found[0])
-    found_some = np.array([d for d in distances if np.isfinite(d)], np.float64)
-    return Calibration(np.sort(found_some), n)
+        _, nearest = index.nearest(index.frames[row], candidates)
+        distances.append(nearest[0])
+    finite = np.array([d for d in distances if np.isfinite(d)], np.float64)
+    return Calibration(np.sort(finite), n)

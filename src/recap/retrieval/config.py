@@ -1,4 +1,4 @@
-"""How to choose: weights, scales and options of the two stages, frozen with a checkpoint."""
+"""Settings of retrieval: weights, scales and options of both stages. A checkpoint stores them."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ from recap.types import Descriptors
 
 @dataclass(frozen=True)
 class RetrievalConfig:
-    """Costs are sums of weight · |difference / scale|² over terms; a term without a weight is left out."""
+    """Costs are sums of weight · |difference / scale|² over terms; a term without a weight is ignored."""
 
     name: str
-    scene_weights: Mapping[str, float]  # stage 1, on the first frame; `path`: see `recap.retrieval.paths`
+    scene_weights: Mapping[str, float]  # stage 1, on the first frame; for `path` see `recap.retrieval.paths`
     weights: Mapping[str, float]  # stage 2, at every step
-    scales: Mapping[str, float] = field(default_factory=dict)  # term -> 1 when absent
-    auto_scale: bool = False  # terms without a scale are divided by their spread in the training pool
-    n_candidates: int | None = None  # trajectories that stage 1 keeps; None keeps all
-    same_goal: bool = False  # only trajectories of the goal nearest to the query's: the published oracle
+    scales: Mapping[str, float] = field(default_factory=dict)  # by term; 1 if absent
+    auto_scale: bool = False  # divide terms without a scale by their spread in the training pool
+    n_candidates: int | None = None  # demonstrations that stage 1 keeps; None keeps all
+    same_goal: bool = False  # use only demonstrations of the goal nearest to the query's (the paper's oracle)
     aligner: Aligner = field(default_factory=World)
     chunk_size: int = 8
     trim: int = 0  # frames dropped from the end of each demonstration
     stall_penalty: float = 0.0  # added to the distance near a match already used
     stall_radius: float = 20.0
-    stall_decay: float = 0.97  # a chunk
-    follow_bonus: float = 0.0  # how much nearer the moment counts to which the last chunk led
-    follow_fade: float = 0.0  # and how much less of it for each frame before or after
-    reach: float = 0.0  # added to the cost of a moment from which the robot can reach nothing of the chunk
-    reach_ahead: int = 0  # frames of a demonstration that count for it; 0: the chunk
-    max_distance: float = math.inf  # beyond it nothing is retrieved
-    lead: int = 0  # frames by which actions run ahead of the tool, where chunks are cut short
-    n_action_steps: int | None = None  # of a replayed chunk before the next look; none: the whole chunk
-    subtrajectories: Subtrajectories | None = None  # how demonstrations are cut, where that is asked for
+    stall_decay: float = 0.97  # factor on all penalties per chunk
+    follow_bonus: float = 0.0  # subtracted from the distance of the moment that the last chunk led to
+    follow_fade: float = 0.0  # decrease of the bonus per frame before or after that moment
+    reach: float = 0.0  # added to the cost of a moment if the robot can reach no action of the chunk
+    reach_ahead: int = 0  # frames of a demonstration that are checked; 0: the chunk
+    max_distance: float = math.inf  # a match farther away is not returned
+    lead: int = 0  # frames that actions are ahead of the tool, if only the start of a chunk is executed
+    n_action_steps: int | None = None  # of a replayed chunk before the next look; None: the whole chunk
+    subtrajectories: Subtrajectories | None = None  # how demonstrations are cut, if sub-trajectories are used
 
     @property
     def fingerprint(self) -> str:
-        """Of every setting, scales included: what a checkpoint remembers of how it was trained to choose."""
+        """Hash of all settings including scales. A checkpoint stores it."""
         text = json.dumps([self.aligner.name, asdict(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def metric_fingerprint(self) -> str:
-        """Of what decides which moment is near and how it is carried over, not of how the search narrows."""
+        """Hash of the settings that define distances and alignment, without those that narrow the search."""
         parts: list[Any] = [dict(self.weights), dict(self.scales), self.chunk_size]
         parts += [self.aligner.name, asdict(self.aligner)]  # type: ignore[call-overload]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -71,10 +71,10 @@ class RetrievalConfig:
 
 
 def scale_for_replan_interval(config: RetrievalConfig, n_action_steps: int | None) -> RetrievalConfig:
-    """The config for looks after so few actions.
+    """The config for a shorter replanning interval.
 
-    Of a chunk that is replaced at once only its first actions count, so an offset of the tool must fade in
-    these. Whatever is counted by the look is scaled to what it is for the config's own interval.
+    If only the first actions of a chunk are executed, the tool's offset must fade within these. Settings that
+    count per look are scaled in proportion to the interval.
     """
     usual = config.n_action_steps or config.chunk_size
     share = (n_action_steps or usual) / usual
@@ -90,14 +90,14 @@ def scale_for_replan_interval(config: RetrievalConfig, n_action_steps: int | Non
 
 
 def with_scales(config: RetrievalConfig, descriptors: Descriptors) -> RetrievalConfig:
-    """The config with each weighed term's scale set to its spread in these descriptors.
+    """The config with the scale of each weighted term set to its spread in these descriptors.
 
-    Taken once, from the training pool, and kept with the checkpoint: appending never shifts the metric.
+    Fitted once on the training pool and stored in the checkpoint: later additions do not change the metric.
     """
     scales = dict(config.scales)
     for name in (name for name in {**config.weights, **config.scene_weights} if name != PATH):
         rows = descriptors.terms[name].astype(np.float64)
         spread = float(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum(axis=1).mean())) if len(rows) else 0.0
-        if name not in config.scales and spread > 0:  # a term that never varies cannot be scaled by it
+        if name not in config.scales and spread > 0:  # a constant term has no spread to scale by
             scales[name] = spread
     return replace(config, scales=scales)

@@ -1,4 +1,4 @@
-"""Why this moment and not the next best: costs term by term, in words and numbers."""
+"""Explains a match: the costs of each term, and why the next best match was farther away."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from recap.retrieval.retriever import Retriever
 from recap.types import U8, Episode, FrameRef, Match, Observation, Query, Retrieval
 
 N_WINDOW = 8
-N_LOOK = 500  # moments among which those of different episodes are looked for
+N_LOOK = 500  # matches among which other episodes are searched
 
 
 def query_at(episode: Episode, t: int, exclude: frozenset[str] = frozenset()) -> Query:
-    """A recorded moment as a query, as an agent would have asked it."""
+    """A recorded moment as the query that an agent would make."""
     window = tuple(observation_at(episode, k) for k in range(max(0, t - N_WINDOW + 1), t + 1))
     return Query(window, observation_at(episode, 0), episode.context, exclude)
 
 
 def observation_at(episode: Episode, t: int) -> Observation:
-    """A recorded moment as it was observed."""
+    """A recorded moment as an observation."""
     return Observation(
         proprio=episode.proprio[t],
         task=episode.task,
@@ -35,13 +35,13 @@ def observation_at(episode: Episode, t: int) -> Observation:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A retrieval, with what a person asks about it."""
+    """A retrieval prepared for a reader."""
 
     query: FrameRef
     retrieval: Retrieval
-    terms: tuple[str, ...]  # that are weighed, heaviest share of the winner's cost first
+    terms: tuple[str, ...]  # weighted terms, by decreasing share of the best match's cost
 
-    def why_the_next_lost(self) -> str:
+    def compare_with_next(self) -> str:
         """One sentence on the best match of another episode."""
         if not self.retrieval.matches:
             return "Nothing was retrieved: the pool is empty, or nothing is within range."
@@ -61,25 +61,25 @@ class Explanation:
 
 
 def explain(retriever: Retriever, view: PoolView, at: FrameRef, n_matches: int) -> Explanation:
-    """Ask the pool for a moment of its own, with the moment's scene left out."""
+    """Query the pool with one of its own moments, excluding that moment's scene."""
     episode = view.episode(at.episode_id)
     query = query_at(episode, at.t, frozenset((episode.id, episode.scene_id)))
     return _explanation(at, retriever.retrieve(query, n_matches=N_LOOK), n_matches)
 
 
-def _explanation(at: FrameRef, found: Retrieval, n_matches: int) -> Explanation:
-    """Keep the best moment of each episode: neighbours in time say nothing new."""
-    kept: list[Match] = []
-    for match in found.matches:
-        if all(match.ref.episode_id != other.ref.episode_id for other in kept):
-            kept.append(match)
-    shown = tuple(kept[:n_matches])
+def _explanation(at: FrameRef, retrieval: Retrieval, n_matches: int) -> Explanation:
+    """Keep the best match of each episode, because neighbouring frames are nearly equal."""
+    best: list[Match] = []
+    for match in retrieval.matches:
+        if all(match.ref.episode_id != other.ref.episode_id for other in best):
+            best.append(match)
+    shown = tuple(best[:n_matches])
     terms: Sequence[str] = sorted(shown[0].costs, key=lambda t: -shown[0].costs[t]) if shown else ()
-    return Explanation(at, replace(found, matches=shown), tuple(terms))
+    return Explanation(at, replace(retrieval, matches=shown), tuple(terms))
 
 
 def picture(view: PoolView, explanation: Explanation) -> U8 | None:
-    """The query's frame and those of its matches, side by side; None without images."""
+    """The query's frame and its matches, side by side; None without images."""
     refs = [explanation.query, *(match.ref for match in explanation.retrieval.matches)]
     tiles = []
     for ref in refs:

@@ -1,4 +1,4 @@
-"""A pool laid out for search: one matrix a stage, costs as squared distances."""
+"""A pool laid out for search: one matrix per stage; costs are squared distances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AVOID_NONE = (np.zeros(0, np.int64), np.zeros(0), 0.0)
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a matrix belong to which term, and how each is scaled."""
+    """The columns of each term in a matrix, and its scaling."""
 
     spans: Mapping[str, tuple[int, int]]
     factors: Mapping[str, float]  # √weight / scale
@@ -33,7 +33,7 @@ class Layout:
         return max((b for _, b in self.spans.values()), default=0)
 
     def lay_out(self, terms: Mapping[str, F32], out: F32 | None = None) -> F32:
-        """Rows (n, D): √weight · φ / scale of every term side by side; in place where `out` is given."""
+        """Rows (n, D): √weight · φ / scale of all terms, concatenated; in place if `out` is given."""
         if out is None:
             out = np.empty((len(terms[next(iter(self.factors))]), self.width), np.float32)
         for name, factor in self.factors.items():
@@ -42,14 +42,14 @@ class Layout:
         return out
 
     def split(self, difference: F32) -> dict[str, float]:
-        """Term -> its cost, of a difference of two rows (D,)."""
+        """Term -> its cost, for a difference of two rows (D,)."""
         starts = [a for a, _ in self.spans.values()]
         sums = np.add.reduceat(difference.astype(np.float64) ** 2, starts).tolist()
         return dict(zip(self.spans, sums, strict=True))
 
 
 def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims: Mapping[str, int]) -> Layout:
-    """The layout of the terms with a weight above 0; the path is none."""
+    """The layout of the terms with a weight above 0, except the path."""
     spans: dict[str, tuple[int, int]] = {}
     factors: dict[str, float] = {}
     at = 0
@@ -66,20 +66,20 @@ def make_layout(weights: Mapping[str, float], scales: Mapping[str, float], dims:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What stage 1 keeps of an index: numbers of episodes, nearest first, and what each costs beforehand."""
+    """The episodes that stage 1 keeps: their indices, nearest first, and their costs before stage 2."""
 
     numbers: I64
-    added: F64  # to the cost of each in stage 2
+    added: F64  # cost added to each in stage 2
     n_frames: int
-    hidden: frozenset[int] = frozenset()  # numbers that are left out
+    hidden: frozenset[int] = frozenset()  # indices that are left out
 
     def without(self, numbers: Iterable[int]) -> Candidates:
-        """The others."""
+        """The candidates without these episodes."""
         return replace(self, hidden=self.hidden.union(numbers))
 
     @cached_property
     def shown(self) -> Candidates:
-        """Those that are not hidden."""
+        """The candidates that are not hidden."""
         if not self.hidden:
             return self
         left = ~np.isin(self.numbers, list(self.hidden))
@@ -92,19 +92,19 @@ class Candidates:
         return place
 
     def among(self, numbers: I64) -> Candidates:
-        """Those of these episodes that are candidates."""
+        """The candidates among these episodes."""
         places = self._place[numbers[numbers < len(self._place)]]
         few = Candidates(self.numbers[places[places >= 0]], self.added[places[places >= 0]], 0, self.hidden)
         return few.shown
 
     def added_to(self, number: int) -> float:
-        """What a candidate costs beforehand."""
+        """The cost of a candidate before stage 2."""
         return float(self.added[self._place[number]])
 
 
 @dataclass(frozen=True)
 class Index:
-    """One version of a pool, ready to be searched."""
+    """One version of a pool, prepared for search."""
 
     version: int
     episode_ids: tuple[str, ...]
@@ -112,20 +112,20 @@ class Index:
     scenes_of: Sequence[str]  # of those, their scenes
     origins: Mapping[int, str]  # and of those cut from another demonstration, its id
     begins: I64  # (e,) first row of each episode; rows of no episode may lie between
-    firsts: I64  # (e,) first row that may be chosen: of a correction, where the person took over
-    ends: I64  # (e,) past the last row that may be chosen
-    pasts: I64  # (e,) past the last row
+    firsts: I64  # (e,) first row that may be chosen: for a correction, the takeover
+    ends: I64  # (e,) end of the rows that may be chosen
+    pasts: I64  # (e,) end of the rows
     scenes: F32  # (e, D1)
     frames: F32  # (n, D2)
-    goals: F64  # (e, 3), nan where there is none
+    goals: F64  # (e, 3), nan if there is none
     scene_layout: Layout
     frame_layout: Layout
     paths: Paths  # of its episodes
-    coarse: Coarse | None  # of many frames
-    unusable: tuple[str, ...] = ()  # episodes that lack what is described or carried over: never retrieved
+    coarse: Coarse | None  # if there are many frames
+    unusable: tuple[str, ...] = ()  # episodes that lack a required feature: never retrieved
 
     def hidden_by(self, exclude: frozenset[str]) -> list[int]:
-        """Numbers of the episodes that are named, themselves or by their scene."""
+        """Indices of the episodes that are excluded by their own id, their scene or their origin."""
         if not exclude:
             return []
         hidden: set[int] = set()
@@ -161,43 +161,43 @@ class Index:
         return np.fromiter(map(hash, self.scene_ids), np.int64, len(self.scene_ids))
 
     def lay_out_scene(self, first: Mapping[str, F32]) -> F32:
-        """The terms of one first frame (1, d) as a row of `scenes`."""
+        """The descriptor of a first frame (1, d), laid out like a row of `scenes`."""
         if not self.scene_layout.factors:
             return np.zeros(1, np.float32)
         return self.scene_layout.lay_out(first).ravel()
 
     @cached_property
     def _by_row(self) -> tuple[I64, I64]:
-        """Numbers of the episodes by their first rows, and these."""
+        """Indices of the episodes ordered by first row, and these rows."""
         order = np.argsort(self.begins, kind="stable")
         return order, self.begins[order]
 
     def owners(self, rows: I64) -> I64:
-        """Numbers of the episodes that some rows are of; -1 where a row is of none."""
+        """Indices of the episodes that contain the rows; -1 for rows of no episode."""
         order, begins = self._by_row
         numbers = order[np.maximum(np.searchsorted(begins, rows, side="right") - 1, 0)]
         return np.where((rows >= self.begins[numbers]) & (rows < self.pasts[numbers]), numbers, -1)
 
     def moment(self, row: int) -> tuple[int, int]:
-        """The number of the episode that a row of `frames` is of, and its frame there."""
+        """The index of the episode that contains a row of `frames`, and the frame in it."""
         number = int(self.owners(np.array([row]))[0])
         return number, row - int(self.begins[number])
 
     def any_moment(self, draw: Callable[[int], int]) -> tuple[int, int]:
-        """An episode and a frame of it, by a number below that of all frames."""
+        """A random episode and frame; `draw(n)` returns an integer below n."""
         past = np.cumsum(self.pasts - self.begins)
         drawn = draw(int(past[-1] - self.pasts[-1] + self.ends[-1]))
         number = int(np.searchsorted(past, drawn, side="right"))
         return number, drawn - int(past[number] - self.pasts[number] + self.begins[number])
 
     def candidates(self, numbers: I64, added: F64 | None = None) -> Candidates:
-        """These episodes, in this order."""
+        """These episodes as candidates, in this order."""
         n_frames = int((self.ends[numbers] - self.firsts[numbers]).sum())
         return Candidates(numbers, np.zeros(len(numbers)) if added is None else added, n_frames)
 
     @cached_property
     def everything(self) -> Candidates:
-        """Every episode, in the order of the pool."""
+        """All episodes, in the order of the pool."""
         return self.candidates(np.arange(len(self.episode_ids)))
 
     def nearest(
@@ -208,30 +208,30 @@ class Index:
         avoid: tuple[I64, F64, float] = AVOID_NONE,
         follow: tuple[int, float, float] = (-1, 0.0, 0.0),
     ) -> tuple[I64, F64]:
-        """Stage 2 on a laid-out moment (D2,): the n nearest rows of the candidates, and their distances.
+        """Stage 2 for a query (D2,): the n nearest rows of the candidates, and their distances.
 
         Args:
-            avoid: rows, what is added near each, and how near that is.
-            follow: a row, how much nearer it counts, and how much less for each row away from it.
+            avoid: rows, the distance added near each, and the radius.
+            follow: a row, its bonus, and the decrease of the bonus per row of distance.
         """
         least = min(0.0, float(avoid[1].min(initial=0.0)))
         k = max(N_NEAR, n)
         while self.is_large(candidates) and k <= MAX_NEAR:
             few, beyond = self.shortlist(asked, candidates, k, avoid, follow)
             rows, away = self._compare(self.ends, asked, few, n, avoid, follow)
-            if away[-1] <= beyond + least:  # nothing that was not compared can be nearer
+            if away[-1] <= beyond + least:  # no other frame can be nearer
                 return rows, away
             k *= 4
         return self._compare(self.ends, asked, candidates.shown, n, avoid, follow)
 
     def one_by_one(self, asked: F32, candidates: Candidates, n: int) -> list[Candidates]:
-        """Each candidate alone; of many those near the moment, at least about n."""
+        """Each candidate alone; of a large pool only those near the query, about n or more."""
         few = self.shortlist(asked, candidates, n * N_NEAR)[0] if self.is_large(candidates) else candidates
         found = zip(few.shown.numbers, few.shown.added, strict=True)
         return [Candidates(np.array([number]), np.array([added]), 0) for number, added in found]
 
     def is_large(self, candidates: Candidates) -> bool:
-        """Whether looking at every frame of the candidates takes too long, and need not be."""
+        """True if comparing all frames of the candidates takes too long and can be avoided."""
         return self.coarse is not None and is_many(candidates.n_frames)
 
     def shortlist(
@@ -242,9 +242,9 @@ class Index:
         avoid: tuple[I64, F64, float] = AVOID_NONE,
         follow: tuple[int, float, float] = (-1, 0.0, 0.0),
     ) -> tuple[Candidates, float]:
-        """The candidates that about k nearest frames are of, and those that count as nearer.
+        """The candidates that contain the k nearest frames or get a bonus.
 
-        With them how far from the moment, at least, the frames of all others are.
+        Also returns a lower bound of the distance of all other frames.
         """
         assert self.coarse is not None
         near, beyond = self.coarse.near(asked, k)
@@ -268,7 +268,7 @@ class Index:
         avoid: tuple[I64, F64, float],
         follow: tuple[int, float, float],
     ) -> tuple[I64, F64]:
-        """Every frame of the candidates, up to the ends."""
+        """Compare every frame of the candidates, up to `ends`."""
         numbers, added, (rows, add, radius) = candidates.numbers, candidates.added, avoid
         return nearest_frames(
             self.frames, asked, self.firsts, ends, numbers, added, rows, add, radius, n, *follow
@@ -304,11 +304,11 @@ def nearest_frames(
     follow_bonus: float,
     follow_fade: float,
 ) -> tuple[I64, F64]:
-    """The n nearest rows among the candidates' episodes, and their distances with penalties, in order.
+    """The n nearest rows of the candidates' episodes and their distances with penalties, in ascending order.
 
-    The cost of each candidate's rows is more by what is `added` to it.
-    Rows of the episode of `follow_row` are nearer by the bonus, less the fade for each row away from it; of
-    every episode with EACH_BEGIN, away from its first row that may be chosen.
+    `added` is added to the squared distances of each candidate's rows.
+    Rows of the episode of `follow_row` get the bonus, decreased by the fade per row of distance from it. With
+    EACH_BEGIN, rows of every episode do, relative to its first selectable row.
     """
     best_rows = np.full(n, -1, np.int64)
     best = np.full(n, np.inf)

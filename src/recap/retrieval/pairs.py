@@ -1,4 +1,4 @@
-"""Training pairs: for every frame of the target's demonstrations, moments of the pool that fit it."""
+"""Training pairs: for every frame of the target's demonstrations, the best matches in the pool."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from recap.robot import RobotSpec
 from recap.types import F32, F64, FrameRef
 
 I32 = NDArray[np.int32]
-ACTION_WEIGHT = 0.1  # the paper's, for the chunk to come
-OUTLIER = 3.5  # robust deviations above the median: a pair that is probably mis-aligned
-MIN_RATIO = 0.75  # of residual to holding still: below it a pair helps, however unlike the others
+ACTION_WEIGHT = 0.1  # weight of the upcoming chunk, from the paper
+OUTLIER = 3.5  # robust standard deviations above the median at which a pair is probably misaligned
+MIN_RATIO = 0.75  # ratio of residual to holding still; a pair below it helps even if it is an outlier
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """For each frame of each target episode, its k matches, nearest first; number -1 where there is none."""
+    """The k matches of each target frame, nearest first; index -1 where there is none."""
 
     target_ids: tuple[str, ...]
     pool_ids: tuple[str, ...]
-    target: I32  # (n, 2): number of the target episode, frame
-    match: I32  # (n, k, 2): number of the pool episode, frame
-    weight: F32  # (n, k) to draw by; rows sum to 1, or 0 without a match
+    target: I32  # (n, 2): index of the target episode, frame
+    match: I32  # (n, k, 2): index of the pool episode, frame
+    weight: F32  # (n, k) sampling probabilities; rows sum to 1, or to 0 without a match
 
     def refs(self, row: int) -> list[FrameRef]:
         """The matches of a row."""
@@ -46,8 +46,8 @@ def with_action_term(
     action_weight: float = ACTION_WEIGHT,
     step_weight: float = 0.0,
 ) -> tuple[TermDescriber, RetrievalConfig]:
-    """A retrieval with the terms that only training has: the actions to come, and the steps between them."""
-    weights = {**config.weights, "action": action_weight / config.chunk_size}  # a mean over the chunk
+    """A retrieval with the terms that only training can use: the upcoming actions and their differences."""
+    weights = {**config.weights, "action": action_weight / config.chunk_size}  # the mean over the chunk
     scale = config.scales.get("proprio", 1.0)
     scales = {**config.scales, "action": scale}
     described = describer.with_term("action", config.aligner.action_term(robot, config.chunk_size))
@@ -66,14 +66,14 @@ def find_pairs(
     times: Sequence[Sequence[int]] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pairs:
-    """The k best moments of the pool for each target frame, at most one an episode.
+    """The k best matches of each target frame, at most one per episode.
 
     Args:
         target: demonstrations of the robot.
-        retriever: over the pool, with a describer and config for training.
+        retriever: over the pool, with the describer and config of training.
         allow_twin: whether the pool's demonstration of the same scene may be matched.
-        times: of each target episode, the frames that are asked about; none: all.
-        progress: told how many target episodes are done, of how many.
+        times: the frames of each target episode to match; None: all.
+        progress: called with the number of finished target episodes and their total.
     """
     index = retriever.index()
     if not index.episode_ids:
@@ -82,19 +82,19 @@ def find_pairs(
     for number, episode_id in enumerate(target.episode_ids):
         episode = target.episode(episode_id)
         terms = retriever.describer.describe(episode)
-        asked = index.frame_layout.lay_out(terms)
+        query_rows = index.frame_layout.lay_out(terms)
         scene = index.lay_out_scene({name: values[:1] for name, values in terms.items()})
         goal = None if episode.goal is None else episode.goal.astype(np.float64)
         exclude = {episode.id} | (set() if allow_twin else {episode.scene_id})
         candidates = retriever.nearest_scenes(index, [scene], goal, episode.symmetry, frozenset(exclude))
         for t in range(len(episode)) if times is None else times[number]:
             rows.append((number, t))
-            found, away = _best_of_each(index, asked[t], candidates, k)
-            matches.append(found)
-            distances.append(away)
+            best, best_distances = _best_of_each(index, query_rows[t], candidates, k)
+            matches.append(best)
+            distances.append(best_distances)
         progress(number + 1, len(target.episode_ids))
-    apart = np.array(distances)  # (n, k)
-    closeness = np.where(np.isfinite(apart), 1 / (apart + 1.0), 0.0)
+    all_distances = np.array(distances)  # (n, k)
+    closeness = np.where(np.isfinite(all_distances), 1 / (all_distances + 1.0), 0.0)
     weight = closeness / np.maximum(closeness.sum(axis=1, keepdims=True), 1e-12)
     return Pairs(
         tuple(target.episode_ids),
@@ -105,22 +105,22 @@ def find_pairs(
     )
 
 
-def stand_out(ratios: F64) -> NDArray[np.bool_]:
-    """Which demonstrations are probably mis-aligned, by their ratio of residual to holding still."""
+def find_outliers(ratios: F64) -> NDArray[np.bool_]:
+    """Which demonstrations are probably misaligned, by their ratios of residual to holding still."""
     middle = np.median(ratios)
     spread = max(1.4826 * float(np.median(np.abs(ratios - middle))), 0.02)
     return np.asarray(((ratios - middle) / spread > OUTLIER) & (ratios > MIN_RATIO))
 
 
 def _best_of_each(
-    index: Index, asked: F32, candidates: Candidates, k: int
+    index: Index, query_row: F32, candidates: Candidates, k: int
 ) -> tuple[list[tuple[int, int]], list[float]]:
-    """The best moment of each of the k best episodes: neighbours in time would all be one match."""
-    found: list[tuple[int, int]] = []
-    away: list[float] = []
+    """The best frame of each of the k best episodes; otherwise all matches would be neighbouring frames."""
+    matches: list[tuple[int, int]] = []
+    distances: list[float] = []
     for _ in range(k):
-        row, distance = index.nearest(asked, candidates)
-        found.append((-1, 0) if row[0] < 0 else index.moment(int(row[0])))
-        away.append(float(distance[0]))
-        candidates = candidates.without([found[-1][0]])
-    return found, away
+        row, distance = index.nearest(query_row, candidates)
+        matches.append((-1, 0) if row[0] < 0 else index.moment(int(row[0])))
+        distances.append(float(distance[0]))
+        candidates = candidates.without([matches[-1][0]])
+    return matches, distances

@@ -1,4 +1,4 @@
-"""The searches of `index` in numpy, for where numba is not installed."""
+"""The searches of `index` in numpy, for when numba is not installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from recap.retrieval.coarse import I64
 from recap.types import F32, F64
 
-EACH_BEGIN = -2  # a row to follow: where each episode begins
+EACH_BEGIN = -2  # a value of `follow_row`: the first frame of each episode
 
 
 def plain_squared_distances(rows: F32, query: F32) -> F32:
@@ -31,7 +31,7 @@ def plain_nearest_frames(
     follow_bonus: float,
     follow_fade: float,
 ) -> tuple[I64, F64]:
-    """As `nearest_frames`; of equally near rows the one that is searched first."""
+    """Same as `nearest_frames`; equal distances keep the order of the search."""
     spans = [(int(firsts[c]), int(ends[c])) for c in candidates]
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
     lengths = [end - begin for begin, end in spans]

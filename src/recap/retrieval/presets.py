@@ -1,4 +1,4 @@
-"""Retrieval by name: what serves every robot, the paper's table, and what worlds bring along."""
+"""Retrievals by name: for any robot, the paper's, and those of worlds."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ from recap.suites import Suite, suites
 from recap.types import Episode
 
 Retrieval = tuple[TermDescriber, RetrievalConfig]
-POSITION_WEIGHT = 4.0  # the paper's, of a squared difference of positions over other numbers
-FOLLOWED_S = 1000.0  # s by which the moment to which the last chunk led counts nearer: none else is taken
-COSINE = math.sqrt(2)  # scale of unit rows whose squared distance is to be the cosine distance
+POSITION_WEIGHT = 4.0  # the paper's; factor on the squared difference of positions relative to other features
+FOLLOWED_S = 1000.0  # bonus in s for the moment that the last chunk led to; so large that no other is chosen
+COSINE = math.sqrt(2)  # scale of unit vectors that makes the squared distance the cosine distance
 
 
 @dataclass(frozen=True)
 class RetrievalFile:
-    """What a retrieval file says; what it leaves out is as the retrieval that it is based on has it."""
+    """The settings of a retrieval file; unset values come from the base retrieval."""
 
     name: str = "file"
-    base: str = "world"  # a retrieval by name; of `world` the terms can be changed too
+    base: str = "world"  # name of a retrieval; only `world` allows other terms
     images: str = "patches"  # an image encoder: patches, dino:PATH, siglip:PATH, or an installed one
     words: str = "words"  # a text encoder: words, content-words, sentence:PATH
-    cameras: tuple[str, ...] | None = None  # none: all
+    cameras: tuple[str, ...] | None = None  # None: all
     history: int = 8  # steps of proprioception
-    objects: tuple[str, ...] = ()  # whose poses or boxes are compared
-    weights: Mapping[str, float] = field(default_factory=dict)  # term -> its weight at every step
-    scene_weights: Mapping[str, float] = field(default_factory=dict)  # and on the first scene
+    objects: tuple[str, ...] = ()  # objects whose poses or boxes are compared
+    weights: Mapping[str, float] = field(default_factory=dict)  # by term, at every step
+    scene_weights: Mapping[str, float] = field(default_factory=dict)  # by term, on the first scene
     scales: Mapping[str, float] = field(default_factory=dict)
     n_candidates: int | None = None
     chunk_size: int | None = None
     n_action_steps: int | None = None
     reach: float | None = None  # added to the cost of a moment whose chunk the robot cannot reach
-    reach_ahead: int | None = None  # frames that count for it; none: the chunk
+    reach_ahead: int | None = None  # frames that are checked; None: the chunk
 
     def build(self, robot: RobotSpec | None) -> Retrieval:
         """Describer and config for a robot."""
@@ -81,11 +81,11 @@ class RetrievalFile:
 
 
 def world_retrieval(robot: RobotSpec, file: RetrievalFile = RetrievalFile()) -> Retrieval:  # noqa: B008
-    """For any robot: proprioception, its history, each camera, the instruction and the time; no object.
+    """For any robot: proprioception, its history, each camera, the instruction and the time; no objects.
 
-    The paper's weights: proprioception 1.0, history 0.05, an image 0.1 over all cameras. Ours: the path that
-    the first scene leads to, which says what of an image matters, and words, which outweigh it: the same
-    scene may serve two tasks whose words are nearly alike.
+    From the paper: proprioception 1.0, history 0.05, image 0.1 divided over the cameras. Ours: `path`, the
+    path predicted from the first scene, and the instruction. The instruction outweighs the scene, because one
+    scene may serve two tasks with similar instructions.
     """
     letters = robot.body.letters
     terms: dict[str, Term] = {
@@ -115,9 +115,9 @@ def world_retrieval(robot: RobotSpec, file: RetrievalFile = RetrievalFile()) -> 
 
 
 def image_retrieval(robot: RobotSpec) -> Retrieval:
-    """For arms in tool space with calibrated cameras: the demonstration whose first images are nearest.
+    """For arms in tool space with calibrated cameras: follow the demonstration with the nearest images.
 
-    It is followed from its beginning to its end, moved along with what has moved in the images.
+    The demonstration is followed from beginning to end, shifted by what has moved in the images.
     """
     cameras = tuple(name for name, camera in robot.cameras.items() if camera.at)
     if not cameras:
@@ -155,12 +155,12 @@ def _needed(robot: RobotSpec | None) -> RobotSpec:
 def paper_preset(objects: tuple[str, ...] = (), training: bool = False) -> Retrieval:
     """The paper's RoboTwin table: top 5, then proprio 1.0, history 0.05, image 0.1, time 0.0.
 
-    Training adds the action chunk 0.1 and its steps 0.1. The object weight and the stage-1 weights are not
-    published, but for the width-height term's 1.0: ours, all 1, are marked below.
+    Training adds the action chunk 0.1 and its differences 0.1. The paper does not give the object weight or
+    the stage-1 weights, except 1.0 for width and height. Ours are all 1 and marked below.
 
     Args:
-        objects: names of the task's objects, poses (centre x y, width, height).
-        training: with the terms that need the future.
+        objects: names of the task's objects; poses are (centre x y, width, height).
+        training: add the terms that need future frames.
     """
     terms: dict[str, Term] = {
         "proprio": Proprio(2 * ARM, POSITION_WEIGHT),
@@ -184,11 +184,11 @@ def paper_preset(objects: tuple[str, ...] = (), training: bool = False) -> Retri
 
 
 def robotwin_preset(sees: bool = True) -> Retrieval:
-    """The paper's table as far as RoboTwin's own files go, which hold no poses of objects."""
+    """The paper's table for RoboTwin's own files, which contain no object poses."""
     describer, config = paper_preset()
-    # Ours: words count in stage 2 too, for a pool may hold fewer demonstrations of a task than stage 1 keeps.
-    # A second counts as about a millimetre and a half, enough to tell the end of a wait from its beginning,
-    # and a robot that has come home from one that has not yet left.
+    # Ours: the instruction also counts in stage 2, because a pool may hold fewer demonstrations of a task
+    # than stage 1 keeps. A second of time counts like about 1.5 mm. That is enough to separate the end of a
+    # wait from its beginning, and a robot that is back home from one that has not left yet.
     weights = {**config.weights, "language": 0.05, "time": 1e-5}
     if not sees:
         del weights["image"]
@@ -205,19 +205,19 @@ def _file(name: str) -> dict[str, Any]:
 
 
 def short_name(name: str) -> str:
-    """A retrieval's name as it is shown."""
+    """The name of a retrieval for display."""
     return str(json.loads(name)["name"]) if name.startswith("{") else name
 
 
 def names() -> list[str]:
-    """Of every retrieval that can be asked for by name."""
+    """The names of all registered retrievals."""
     return [*(name for suite in suites().values() for name in suite.retrievals()), *_OF_THE_LIBRARY]
 
 
 def full_name(name: str, suite: Suite | None = None) -> str:
-    """A retrieval's name with its suite's before it, which may be left out where one suite has it.
+    """The name of a retrieval with its suite's prefix, which may be omitted if only one suite has it.
 
-    Of a file, its content as JSON: so it is kept whole wherever a name is, as in a checkpoint.
+    For a file, its content as JSON, so that a checkpoint stores the whole retrieval.
     """
     if name.endswith((".yaml", ".yml", ".json")):
         read = configs.read(RetrievalFile, {"name": Path(name).stem, **_file(name)}, name)
@@ -231,11 +231,7 @@ def full_name(name: str, suite: Suite | None = None) -> str:
 
 
 def usual_name(first: Episode) -> str:
-    """What a pool is retrieved from by where nothing is asked for: a suite's own, or `world`.
-
-    Args:
-        first: a demonstration of the pool.
-    """
+    """The default retrieval of a pool that contains `first`: a suite's own, or `world`."""
     asked = (suite.retrieval_for(first, first) for suite in suites().values())
     return next((name for name in asked if name), "world")
 
@@ -250,11 +246,11 @@ _OF_THE_LIBRARY: Mapping[str, Callable[[RobotSpec | None], Retrieval]] = {
 
 
 def find_retrieval(name: str, robot: RobotSpec | None = None, n_candidates: int | None = None) -> Retrieval:
-    """Describer and config of that name, or of a retrieval file.
+    """Describer and config of a named retrieval or of a retrieval file.
 
     Args:
-        robot: what `world` is built for.
-        n_candidates: of stage 1, in place of the retrieval's own.
+        robot: the robot that `world` and `image` are built for.
+        n_candidates: replaces the retrieval's own value.
     """
     name = full_name(name)
     if name.startswith("{"):

@@ -1,4 +1,4 @@
-"""Which moments lead where the robot can go: carried chunks by inverse kinematics, or by limits."""
+"""Checks whether the robot can reach the actions of a match, by inverse kinematics or by limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from recap.retrieval.config import RetrievalConfig
 from recap.robot import RobotSpec
 from recap.types import F64, FrameRef, Match, Moment, Query
 
-REACH = "reach"  # among the costs of a match
-N_POSES = 4  # of a carried chunk that are tried, evenly spread, the last one always
-N_TRIED = 16  # demonstrations, nearest first
+REACH = "reach"  # key among the costs of a match
+N_POSES = 4  # poses of a transformed chunk that are checked: evenly spaced, always with the last one
+N_TRIED = 16  # matches that are checked, nearest first
 SLACK = 1e-6  # beyond a limit
 
 
 class Reachability:
-    """Adds to the cost of a moment what of its carried chunk the robot cannot reach.
+    """Adds a cost to matches whose transformed chunk the robot cannot reach.
 
     Args:
         robot: with `kinematics`, or with limits of positions or joints.
-        config: its `reach` is added where nothing can be reached, a share of it where some cannot.
+        config: `reach` times the unreachable share of poses is added to the cost.
     """
 
     def __init__(self, robot: RobotSpec, config: RetrievalConfig) -> None:
@@ -47,36 +47,36 @@ class Reachability:
         self._low, self._high = np.where(moving, low, -np.inf), np.where(moving, high, np.inf)
 
     def ranked(self, matches: Sequence[Match], query: Query, view: PoolView, n: int) -> list[Match]:
-        """The n best of some matches that come nearest first; as few are tried as settle that."""
-        done: list[Match] = []
-        now = None if self.joints is None else self.joints.posture(query.window[-1].proprio)
+        """The n best of the matches, given nearest first; stops when no other match can be among them."""
+        checked: list[Match] = []
+        posture = None if self.joints is None else self.joints.posture(query.window[-1].proprio)
         for match in matches[:N_TRIED]:
-            done.sort(key=lambda one: one.distance)
-            if len(done) >= n and done[n - 1].distance <= match.distance:
+            checked.sort(key=lambda one: one.distance)
+            if len(checked) >= n and checked[n - 1].distance <= match.distance:
                 break
-            poses = self._carried(match.ref, match.symmetry_index, query, view)
-            cost = self.config.reach * float(np.mean(self._beyond(poses, now)))
+            poses = self._transformed_poses(match.ref, match.symmetry_index, query, view)
+            cost = self.config.reach * float(np.mean(self._unreachable(poses, posture)))
             costs = {**match.costs, REACH: cost}
-            done.append(replace(match, distance=math.sqrt(match.distance**2 + cost), costs=costs))
-        return sorted(done, key=lambda one: one.distance)[:n]
+            checked.append(replace(match, distance=math.sqrt(match.distance**2 + cost), costs=costs))
+        return sorted(checked, key=lambda one: one.distance)[:n]
 
-    def _beyond(self, poses: F64, now: F64 | None) -> NDArray[np.bool_]:
-        """Which of some poses (n, a) the robot cannot reach."""
+    def _unreachable(self, poses: F64, posture: F64 | None) -> NDArray[np.bool_]:
+        """Which poses (n, a) the robot cannot reach."""
         out = ((poses < self._low - SLACK) | (poses > self._high + SLACK)).any(axis=1)
-        if self.joints is not None and now is not None:
-            out |= ~self.joints.can_reach(poses, now)
+        if self.joints is not None and posture is not None:
+            out |= ~self.joints.can_reach(poses, posture)
         return np.asarray(out)
 
-    def _carried(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
-        """(n, a) in the world."""
+    def _transformed_poses(self, ref: FrameRef, symmetry_index: int, query: Query, view: PoolView) -> F64:
+        """(n, a) poses of the transformed chunk in the world."""
         aligner, episode = self.config.aligner, view.episode(ref.episode_id)
-        seen = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
-        moment = Moment.of([o.seen_by(aligner.requires.cameras) for o in seen], query.context, symmetry_index)
-        t = len(seen) - 1
-        ahead = self.config.reach_ahead or self.config.chunk_size
-        rows = np.arange(ref.t, min(ref.t + ahead, len(episode)))
+        obs = [query.first, query.window[-1]] if aligner.from_start else [query.window[-1]]
+        moment = Moment.of([o.seen_by(aligner.requires.cameras) for o in obs], query.context, symmetry_index)
+        t = len(obs) - 1
+        n_frames = self.config.reach_ahead or self.config.chunk_size
+        rows = np.arange(ref.t, min(ref.t + n_frames, len(episode)))
         actions, _ = aligner.carry(episode, rows, moment, t, self.robot, self.config.lead)
         if not aligner.in_world:
             actions = self.robot.act.out_of(aligner.frame(moment, t), actions)
-        spread = np.linspace(-1, len(rows) - 1, min(N_POSES, len(rows)) + 1)[1:]
-        return np.asarray(actions[spread.round().astype(int)])
+        picked = np.linspace(-1, len(rows) - 1, min(N_POSES, len(rows)) + 1)[1:]
+        return np.asarray(actions[picked.round().astype(int)])

@@ -1,10 +1,10 @@
-"""How far things have moved between two scenes, found in the images of calibrated cameras.
+"""Estimates how far objects have moved between two scenes, from images of calibrated cameras.
 
-A demonstration tells where the tool acted: where a gripper closed or opened, and where the motion ended.
-What stood there is looked for in the new scene. Points around the place are projected into both images, and
-the shift in the horizontal plane is taken for which the new image at the shifted points looks as the old one
-did. Only points count where the two images differ, so that a table that has not moved has no say.
-Nothing is learned, and no object is named: a new task needs its demonstrations only.
+A demonstration gives the key places: where a gripper closed or opened, and where the motion ended. Points
+around each place are projected into both images. The estimate is the shift in the horizontal plane for which
+the new image at the shifted points best matches the old one. Only points where the two images differ count,
+so a static table has no influence. Nothing is learned and no object is named: a new task needs only its
+demonstrations.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from recap.pictures import resize_image
 from recap.robot import RobotSpec
 from recap.types import F32, F64, U8, Frames
 
-SAME = 0.03  # a change of a pixel, of 1, below which it is noise
-MAX_CHANGE = 0.3  # and above which more does not count more
-MIN_CHANGE = 0.002  # mean over the points: below it nothing has moved there
-SPACING = 0.0125  # m between points, side by side
-DEPTHS = (0.0, -0.04, -0.08)  # m below the tool: things lie under a gripper and around it
-GRIDS = ((0.02, 0.0), (0.005, 0.015), (0.0025, 0.005))  # m: spacing of tried shifts, and how far they reach
-N_REFINED = 4  # shifts of the coarse grid from which the search goes on
+SAME = 0.03  # change of a pixel (0 to 1) below which it is noise
+MAX_CHANGE = 0.3  # larger changes count as this
+MIN_CHANGE = 0.002  # mean over the points below which nothing has moved
+SPACING = 0.0125  # m between neighbouring points
+DEPTHS = (0.0, -0.04, -0.08)  # m below the tool, because objects lie under a gripper and around it
+GRIDS = ((0.02, 0.0), (0.005, 0.015), (0.0025, 0.005))  # m: step and range of the shifts
+N_REFINED = 4  # best shifts of the coarse grid that are refined
 SETTLE = 10  # frames that a gripper takes to close
-HALF_PIXEL = 0.5  # the centre of the first pixel
-SMOOTH = (0.7, 1.5)  # px: brightness, and colours, of which a film keeps every second pixel only
+HALF_PIXEL = 0.5  # offset of the first pixel's centre
+SMOOTH = (0.7, 1.5)  # px, of brightness and of colours; video stores colours at half resolution
 
 
 @dataclass(frozen=True)
 class View:
-    """One camera of two scenes: both images, and where the camera was in each."""
+    """One camera in two scenes: both images and both camera poses."""
 
     before: F32  # (h, w, 3) of the demonstration, 0 to 1
     now: F32  # (h, w, 3)
@@ -45,14 +45,14 @@ class View:
 
 @dataclass(frozen=True)
 class Camera:
-    """Where a camera is, looking along its z axis, x to the right and y down; and its lens, in pixels."""
+    """Pose and lens of a camera: z is the viewing direction, x right, y down; the lens is in pixels."""
 
     position: F64  # (3,)
     turn: F64  # (3, 3) camera to world
     lens: tuple[float, float, float, float]  # fx, fy, cx, cy
 
     def project(self, points: F64) -> tuple[F64, NDArray[np.bool_]]:
-        """(..., 3) of the world -> pixels (..., 2), and which of them are before the camera."""
+        """World points (..., 3) -> pixels (..., 2), and which points are in front of the camera."""
         seen = (points - self.position) @ self.turn
         ahead = seen[..., 2] > 1e-6
         depth = np.where(ahead, seen[..., 2], 1.0)
@@ -61,7 +61,7 @@ class Camera:
 
 
 def refuse_uncalibrated(name: str, robot: RobotSpec) -> None:
-    """Of a camera whose place and lens must be known."""
+    """Raise an InputError if the camera's pose or lens is unknown."""
     spec = robot.cameras[one_of(f"camera of robot '{robot.name}'", name, tuple(robot.cameras))]
     if len(spec.intrinsics) != 4 or len(spec.at) != 7:
         raise InputError(
@@ -80,18 +80,18 @@ def refuse_uncalibrated(name: str, robot: RobotSpec) -> None:
 
 
 def camera_at(name: str, robot: RobotSpec, proprio: F32, size: tuple[int, ...]) -> Camera:
-    """The camera while the robot is there; a lens is scaled to the size (h, w) of the images at hand."""
+    """The camera at this robot state; the lens is scaled to the size (h, w) of the images."""
     spec = robot.cameras[name]
     height, width = spec.size or size
     fx, fy, cx, cy = spec.intrinsics
     across, down = size[1] / width, size[0] / height
     lens = (fx * across, fy * down, _scaled(cx, across), _scaled(cy, down))
-    stands = np.asarray(spec.at, np.float64)
-    position, turn = stands[:3], quaternion_to_matrix(stands[3:])
+    pose = np.asarray(spec.at, np.float64)
+    position, turn = pose[:3], quaternion_to_matrix(pose[3:])
     if spec.tool:
         tool = robot.body.columns(spec.tool)
-        own = rotation6_to_matrix(np.asarray(proprio[tool.stop : tool.stop + 6], np.float64))
-        position, turn = own @ position + np.asarray(proprio[tool], np.float64), own @ turn
+        rotation = rotation6_to_matrix(np.asarray(proprio[tool.stop : tool.stop + 6], np.float64))
+        position, turn = (rotation @ position + np.asarray(proprio[tool], np.float64), rotation @ turn)
     return Camera(position, turn, lens)
 
 
@@ -100,11 +100,11 @@ def _scaled(centre: float, by: float) -> float:
 
 
 def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequence[str]) -> list[View]:
-    """The first frames of both, camera by camera."""
-    found = []
+    """The first frames of both, for each camera."""
+    views = []
     for name in cameras:
         pictures: list[F32] = []
-        places = []
+        cameras_at = []
         for frames in (demonstration, now):
             if name not in frames.images or not len(frames.images[name]):
                 raise InputError(
@@ -112,16 +112,16 @@ def views_of(demonstration: Frames, now: Frames, robot: RobotSpec, cameras: Sequ
                     "demonstrations with its images, or the world aligner"
                 )
             picture: U8 = np.asarray(frames.images[name][0])
-            for first in pictures[:1]:  # at the demonstration's size
+            for first in pictures[:1]:  # scaled to the demonstration's size
                 picture = resize_image(picture, (first.shape[0], first.shape[1]))
             pictures.append(_smooth(picture))
-            places.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
-        found.append(View(pictures[0], pictures[1], places[0], places[1]))
-    return found
+            cameras_at.append(camera_at(name, robot, frames.proprio[0], picture.shape[:2]))
+        views.append(View(pictures[0], pictures[1], cameras_at[0], cameras_at[1]))
+    return views
 
 
 def _smooth(picture: U8) -> F32:
-    """0 to 1, so that a film's frame and a camera's image of the same scene are alike."""
+    """Blurred image, 0 to 1, so that a video frame and a camera image of the same scene match."""
     import cv2
 
     parts = cv2.split(cv2.cvtColor(picture.astype(np.float32) / 255, cv2.COLOR_RGB2YCrCb))
@@ -131,22 +131,22 @@ def _smooth(picture: U8) -> F32:
 
 
 def shift_between(views: Sequence[View], places: F64, radius: float, reach: float) -> F64:
-    """(2,) by how much what is around some places (n, 3) has moved in x and y; 0 where nothing has changed.
+    """(2,) shift in x and y of what surrounds the places (n, 3); 0 if nothing has changed.
 
     Args:
-        radius: of what belongs to a place, m.
-        reach: the largest shift that is looked for, m.
+        radius: of the neighbourhood of a place, m.
+        reach: the largest shift that is tried, m.
     """
     side = np.arange(-radius, radius + 1e-9, SPACING)
     around = np.stack(np.meshgrid(side, side, DEPTHS, indexing="ij"), -1).reshape(-1, 3)
     points = (places[:, None] + around).reshape(-1, 3)
-    search = _Search(views, points)
+    search = _ShiftSearch(views, points)
     if search.change < MIN_CHANGE:
         return np.zeros(2)
     (coarse, _), *finer = GRIDS
     tried = _grid(np.zeros(2), coarse, reach)
     nearest = tried[np.argsort(search.costs(tried), kind="stable")[:N_REFINED]]
-    # Also from no shift: one far below a step of the grid falls between its shifts.
+    # Zero is a start too, because a shift much smaller than a coarse step falls between the grid points.
     starts = np.concatenate([np.zeros((1, 2)), nearest])
     for spacing, span in finer:
         grids = [_grid(start, spacing, span) for start in starts]
@@ -162,8 +162,8 @@ def _grid(centre: F64, spacing: float, span: float) -> F64:
     return grid
 
 
-class _Search:
-    """The points that have changed in each view, and what they looked like."""
+class _ShiftSearch:
+    """The points that have changed in each view, and their colours."""
 
     def __init__(self, views: Sequence[View], points: F64) -> None:
         self._parts: list[tuple[View, F64, F32, F32]] = []
@@ -175,26 +175,26 @@ class _Search:
             weights = np.where(inside & ahead, np.clip(amounts[:, 0] - SAME, 0, MAX_CHANGE), 0)
             self.change += float(weights.sum()) / len(points)
             kept = weights > 0
-            looks, _ = _sampled(view.before, pixels[kept])
-            self._parts.append((view, points[kept], weights[kept].astype(np.float32), looks))
+            colours, _ = _sampled(view.before, pixels[kept])
+            self._parts.append((view, points[kept], weights[kept].astype(np.float32), colours))
 
     def costs(self, shifts: F64) -> F64:
-        """(s,) how unlike the shifted points (s, 2) look, from 0 to MAX_CHANGE."""
+        """(s,) colour difference at the points moved by each shift (s, 2), from 0 to MAX_CHANGE."""
         total, weight = np.zeros(len(shifts)), 1e-9
         flat = np.concatenate([shifts, np.zeros((len(shifts), 1))], axis=1)
-        for view, points, weights, looks in self._parts:
+        for view, points, weights, colours in self._parts:
             if not len(points):
                 continue
             pixels, ahead = view.camera_now.project(points + flat[:, None])
             now, inside = _sampled(view.now, pixels)
-            unlike = np.minimum(np.abs(now - looks).max(axis=-1), MAX_CHANGE)
-            total += (weights * np.where(inside & ahead, unlike, MAX_CHANGE / 2)).sum(axis=1)
+            difference = np.minimum(np.abs(now - colours).max(axis=-1), MAX_CHANGE)
+            total += (weights * np.where(inside & ahead, difference, MAX_CHANGE / 2)).sum(axis=1)
             weight += float(weights.sum())
         return total / weight
 
 
 def _sampled(picture: F32, pixels: F64) -> tuple[F32, NDArray[np.bool_]]:
-    """Colours (..., c) at pixels (..., 2), between its four neighbours; and which are inside."""
+    """Bilinear colours (..., c) at pixels (..., 2), and which pixels are inside the image."""
     height, width = picture.shape[:2]
     across, down = pixels[..., 0], pixels[..., 1]
     inside = (across >= 0) & (across <= width - 1) & (down >= 0) & (down <= height - 1)
@@ -209,50 +209,50 @@ def _sampled(picture: F32, pixels: F64) -> tuple[F32, NDArray[np.bool_]]:
 
 @dataclass(frozen=True)
 class Tool:
-    """Where the position of one tool begins in an action and in proprioception, and its gripper."""
+    """Columns of one tool: where its position begins in actions and in proprioception, and its gripper."""
 
     action: int
     proprio: int
-    gripper: int | None  # of an action
+    gripper: int | None  # column of the action
 
 
 def tools_of(robot: RobotSpec) -> tuple[Tool, ...]:
-    """Each 3-D position, with the gripper of the same number."""
+    """Each 3-D position, with the gripper of the same index."""
     grippers = [at.start for feature, at in robot.act.spans if feature.kind == "gripper"]
     pairs = zip(robot.act.positions, robot.body.positions, strict=False)
     return tuple(Tool(a, p, grippers[i] if i < len(grippers) else None) for i, (a, p) in enumerate(pairs))
 
 
 def key_rows(opening: F64, least: float = 0.1) -> list[int]:
-    """Rows at which a gripper begins to close or to open; `least` of its opening is a change."""
-    rows, held = [], float(opening[0])
+    """Rows at which a gripper begins to close or open; a change is larger than `least`."""
+    rows, last_value = [], float(opening[0])
     for row, value in enumerate(opening):
-        if abs(value - held) > least:
+        if abs(value - last_value) > least:
             rows.append(row)
-            # It goes on from where it settles: a slow closing is one change.
+            # Continue from the settled value, so that a slow closing is one change.
             settled = opening[row : row + SETTLE]
-            held = float(settled[-1])
+            last_value = float(settled[-1])
     return [row for row, before in zip(rows, [-SETTLE, *rows], strict=False) if row - before >= SETTLE]
 
 
 def carried_shifts(path: F64, keys: Sequence[int], shifts: F64) -> F64:
-    """(t, 2) the shift of each row of a tool's path (t, 3), whose places at `keys` have moved by (k, 2).
+    """(t, 2) shift of each row of a tool path (t, 3), given the shifts (k, 2) at the rows `keys`.
 
-    It grows from 0 while the tool covers the first shift's own length, so that nothing jumps, and between
-    two keys it goes over from one shift to the next along the way.
+    Shifts are interpolated by path length between keys. The shift grows from 0 over a path as long as the
+    first shift, so that the chunk does not jump.
     """
     steps = np.linalg.norm(np.diff(path, axis=0), axis=1)
-    way = np.concatenate([[0.0], np.cumsum(steps)])
-    stops = way[list(keys)]
-    out = np.stack([np.interp(way, stops, shifts[:, axis]) for axis in range(2)], axis=1)
-    ramp = min(float(np.linalg.norm(shifts[0])), 0.8 * float(stops[0]))
-    return out * np.clip(way / ramp, 0, 1)[:, None] if ramp > 0 else out
+    lengths = np.concatenate([[0.0], np.cumsum(steps)])
+    key_lengths = lengths[list(keys)]
+    out = np.stack([np.interp(lengths, key_lengths, shifts[:, axis]) for axis in range(2)], axis=1)
+    ramp = min(float(np.linalg.norm(shifts[0])), 0.8 * float(key_lengths[0]))
+    return out * np.clip(lengths / ramp, 0, 1)[:, None] if ramp > 0 else out
 
 
 def shifts_of(
     actions: F64, proprio: F64, tool: Tool, views: Sequence[View], radius: float, reach: float
 ) -> F64:
-    """(t, 2) by how much each row of a demonstration must be moved for one tool."""
+    """(t, 2) shift of each row of a demonstration, for one tool."""
     keys = [] if tool.gripper is None else key_rows(actions[:, tool.gripper])
     last = len(actions) - 1
     keys = [key for key in keys if key < last]

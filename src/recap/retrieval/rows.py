@@ -1,8 +1,8 @@
-"""Demonstrations as retrieval compares them, row after row as they came; none is laid out twice.
+"""Demonstrations as retrieval compares them, in order of arrival; each is laid out only once.
 
-A version of a pool is an index of some of these rows: an append lays out what is new, and what was removed or
-changed leaves rows that no index names. A large pool's rows are kept beside its descriptors, and mapped from
-there by the next process.
+A version of a pool is an index of some of these rows. An append lays out only new episodes. Removed or
+changed episodes leave unused rows. For a large pool the rows are stored next to its descriptors, and the
+next process maps them from there.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from recap.types import F32, Episode
 if TYPE_CHECKING:
     from recap.pool.derived import Derived
 
-MAX_GONE = 0.25  # of the rows that no index names; with more they are laid out anew
-MAX_NEW = 0.05  # of the rows that were not kept by the last process; with more they are kept anew
+MAX_GONE = 0.25  # share of unused rows above which all are laid out again
+MAX_NEW = 0.05  # share of rows not yet stored above which all are stored again
 N_TOGETHER = 16_384  # episodes that are described before they are laid out
-SPARE = 1.25  # times the rows: space for more
+SPARE = 1.25  # space to allocate, times the number of rows
 REVISION = 2
 log = logging.getLogger("recap.retrieval")
 
 
 class Rows:
-    """Every demonstration that was ever seen, by what tells it from others.
+    """Every demonstration seen so far, by key.
 
     Args:
-        problem: why an episode cannot be used; None where it can.
-        salt: whatever else that depends on.
+        problem: returns the reason an episode cannot be used, or None.
+        salt: other values on which `problem` depends.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class Rows:
         self.scene_ids: list[str] = []
         self.origins: dict[int, str] = {}  # of a sub-trajectory, the demonstration it was cut from
         self.starts = np.zeros(1, np.int64)
-        self.firsts = np.zeros(0, np.int64)  # frames, from the start of each
+        self.firsts = np.zeros(0, np.int64)  # first selectable frame of each
         self.goals = np.zeros((0, 3))
         self.scenes: F32 = np.zeros((0, max(self.scene_layout.width, 1)), np.float32)
         self.coarse: Coarse | None = None
-        self.is_new = True  # a running process keeps the cells it has
-        self.n_kept = 0  # rows, by an earlier process
+        self.is_new = True  # a running process keeps its cells
+        self.n_kept = 0  # rows stored by an earlier process
         self._space: F32 = np.zeros((0, self.frame_layout.width), np.float32)
         self._last: tuple[NDArray[Any], Index] | None = None  # keys of the version indexed last
         self._number_of: dict[Hashable, int] = {}  # of keys, where it was needed
@@ -76,7 +76,7 @@ class Rows:
         return self._space[: self.starts[-1]]
 
     def index(self, view: PoolView) -> Index:
-        """A version of a pool; only what is new in it is described."""
+        """Index a version of a pool; describes only new episodes."""
         keys, ids = keys_of(view), view.episode_ids
         n, last = 0, None
         if self._last is not None and np.array_equal(keys[: len(self._last[0])], self._last[0]):
@@ -107,7 +107,7 @@ class Rows:
             names, lost = last.episode_ids + names, last.unusable + lost
         begins, pasts = self.starts[numbers], self.starts[numbers + 1]
         firsts = begins + self.firsts[numbers]
-        ends = np.maximum(pasts - self.config.trim, firsts + 1)  # one frame always stays
+        ends = np.maximum(pasts - self.config.trim, firsts + 1)  # at least one frame remains
         scenes = self.scenes[numbers]
         index = Index(
             view.version,
@@ -154,10 +154,10 @@ class Rows:
         store.let_go(self.describer.fingerprint, _texts(found["files"]))
 
     def keep(self, store: Derived) -> None:
-        """Leave what is laid out to later processes, and drop what it was made from."""
+        """Store the laid-out rows for later processes, and drop the descriptors they were made from."""
         files = store.let_go(self.describer.fingerprint)
         self.n_kept = n = len(self.frames)
-        spare = int(n * (1 + MAX_NEW))  # what the next process may append before it has to copy all
+        spare = int(n * (1 + MAX_NEW))  # rows that the next process can append without a copy
         if len(self._space) < spare:
             self._reserve(spare, n)
         self._space[n:spare] = 0
@@ -176,12 +176,12 @@ class Rows:
         store.keep_arrays(f"rows-{self.fingerprint}", arrays)
 
     def is_worth_keeping(self) -> bool:
-        """Whether another process would lay out many rows that this one has."""
+        """True if storing the rows saves another process much work."""
         new = len(self.frames) - self.n_kept
         return is_many(len(self.frames)) and new > MAX_NEW * len(self.frames)
 
     def is_mostly_gone(self, index: Index) -> bool:
-        """Whether too many rows are of no episode of a version any more."""
+        """True if too many rows belong to no episode of the version any more."""
         named = int((index.pasts - index.begins).sum())
         return len(self.frames) - named > MAX_GONE * max(len(self.frames), 1)
 
@@ -240,7 +240,7 @@ def keys_of(view: PoolView) -> NDArray[Any]:
 
 
 def _bytes(texts: Sequence[str]) -> NDArray[np.uint8]:
-    """Texts without line breaks as one array."""
+    """Texts without line breaks, as one array."""
     return np.frombuffer("\n".join(texts).encode(), np.uint8)
 
 

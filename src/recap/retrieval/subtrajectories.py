@@ -1,8 +1,7 @@
-"""Sub-trajectories: wherever an object came to rest could have been the goal.
+"""Sub-trajectories: a demonstration is cut wherever the object came to rest, as if that were the goal.
 
-A demonstration shows how to reach its goal, and on the way how to reach every place where the object rested
-for a moment. Cut there, with the rest as its goal, each part is a demonstration of its own. Near the goal,
-where whole demonstrations have little to show, such parts do.
+Each part is a demonstration of its own, and the resting pose is its goal. Near the goal whole demonstrations
+have few frames, and these parts add some.
 """
 
 from __future__ import annotations
@@ -14,39 +13,39 @@ import numpy as np
 
 from recap.geometry import wrap_angle
 from recap.pool.derived import assemble, describe, picked
-from recap.pool.importers.interventions import picked_frames
+from recap.pool.importers.interventions import select_frames
 from recap.pool.view import Describer, PoolSource, PoolView
 from recap.robot import RobotSpec, infer_robot
 from recap.types import F32, F64, Descriptors, Episode, FrameRef, Span
 
 N_STILL = 3  # steps of rest that end a motion of the object
-LEAD = 25  # steps before a motion that belong to it
+LEAD = 25  # steps before a motion that are included
 MIN_LENGTH = 7
 
 
-def in_demonstration(view: PoolView, ref: FrameRef) -> FrameRef:
-    """The same moment of the demonstration that a sub-trajectory was cut from."""
+def source_frame(view: PoolView, ref: FrameRef) -> FrameRef:
+    """The same frame in the demonstration that a sub-trajectory was cut from."""
     span = view.episode(ref.episode_id).cut_from
     return ref if span is None else FrameRef(span.episode_id, span.begin + ref.t)
 
 
 @dataclass(frozen=True)
 class Subtrajectories:
-    """Where demonstrations are cut: an object in the plane moves, and rests again."""
+    """Cuts demonstrations where an object in the plane moves and then rests."""
 
     object_name: str
-    still: float  # a step that moves it less is rest; in the unit of its position
-    min_moved: float  # a motion that moved it less shows nothing
-    turn_radius: float  # a turn counts as the way of a point so far out
+    still: float  # a step that moves it less counts as rest; unit of its position
+    min_moved: float  # shorter motions are ignored
+    turn_radius: float  # radius at which a rotation is converted to a length
 
     def of(self, episode: Episode, robot: RobotSpec | None = None) -> list[Episode]:
-        """The motions of a demonstration but for the last, each with where it left the object as its goal."""
+        """All motions of a demonstration except the last; the goal of each is where it left the object."""
         if self.object_name not in episode.objects or episode.objects[self.object_name].shape[1] != 3:
             return []
         poses = np.asarray(episode.objects[self.object_name], np.float64)
         moving = np.linalg.norm(self._lengths(np.diff(poses, axis=0)), axis=1) > self.still
         parts: list[Episode] = []
-        t = last_rest = episode.first_match  # what led to a correction shows nothing
+        t = last_rest = episode.first_match  # frames before a correction are not used
         while t < len(moving):
             if not moving[t]:
                 t += 1
@@ -58,23 +57,23 @@ class Subtrajectories:
             if moved < self.min_moved:
                 continue
             first = max(last_rest, begin - LEAD)
-            if t < len(moving) - 2 and t + 1 - first >= MIN_LENGTH:  # the last one has the goal itself
+            if t < len(moving) - 2 and t + 1 - first >= MIN_LENGTH:  # the last motion ends at the goal itself
                 parts.append(_part(episode, first, t, poses[t], robot))
             last_rest = t
         return parts
 
     def _lengths(self, steps: F64) -> F64:
-        """Differences of poses with turns as lengths."""
+        """Pose differences, with rotations converted to lengths."""
         turned = (steps[:, 2] + np.pi) % (2 * np.pi) - np.pi
         return np.column_stack([steps[:, :2], self.turn_radius * turned])
 
 
 def _part(episode: Episode, first: int, rest: int, goal: F64, robot: RobotSpec | None) -> Episode:
     end = rest + 1
-    part = picked_frames(episode, np.arange(first, end))  # the goal that images show is the whole one's
+    part = select_frames(episode, np.arange(first, end))  # images still show the original goal
     robot = robot or infer_robot(episode)
     if (robot.measured >= 0).all() or robot.action_mode == "delta":
-        part.actions[-2:] = robot.hold(episode.proprio[rest])  # it ends here: what comes next is not held
+        part.actions[-2:] = robot.hold(episode.proprio[rest])  # the part ends at rest, so hold the last pose
     return replace(
         part,
         id=f"{episode.id}@{first}-{rest}",
@@ -85,7 +84,7 @@ def _part(episode: Episode, first: int, rest: int, goal: F64, robot: RobotSpec |
 
 
 class SubtrajectoryPool:
-    """A pool with the sub-trajectories of its demonstrations beside them; it follows the newest version."""
+    """A pool together with its sub-trajectories; follows the newest version of the pool."""
 
     def __init__(self, source: PoolSource, cut: Subtrajectories) -> None:
         self.source, self.cut = source, cut
@@ -100,26 +99,26 @@ class SubtrajectoryPool:
 
 
 class SubtrajectoryView:
-    """One version of it; what is known of a demonstration's parts is kept from the version before."""
+    """One version of the pool; parts of unchanged demonstrations are reused from the previous version."""
 
-    def __init__(self, inner: PoolView, cut: Subtrajectories, before: SubtrajectoryView | None) -> None:
+    def __init__(self, inner: PoolView, cut: Subtrajectories, previous: SubtrajectoryView | None) -> None:
         self.inner = inner
         self.version = inner.version
         self.robot = getattr(inner, "robot", None)
         self._parts: dict[str, list[Episode]] = {}
         for episode_id in inner.episode_ids:
             episode, parts = inner.episode(episode_id), None
-            if before is not None and episode_id in before._parts:
-                same = before.inner.episode(episode_id) is episode
-                parts = before._parts[episode_id] if same else None
+            if previous is not None and episode_id in previous._parts:
+                same = previous.inner.episode(episode_id) is episode
+                parts = previous._parts[episode_id] if same else None
             self._parts[episode_id] = cut.of(episode, self.robot) if parts is None else parts
-        whole = set(inner.episode_ids)  # a demonstration may be named as a part would be
-        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in whole}
+        ids = set(inner.episode_ids)  # the id of a part may also be that of a demonstration
+        self._by_id = {p.id: p for parts in self._parts.values() for p in parts if p.id not in ids}
         self.episode_ids = (*inner.episode_ids, *self._by_id)
         self._rows: dict[str, dict[str, dict[str, F32]]] = {}
-        if before is not None:
-            for fingerprint, rows in before._rows.items():
-                kept = {i: r for i, r in rows.items() if before._by_id.get(i) is self._by_id.get(i)}
+        if previous is not None:
+            for fingerprint, rows in previous._rows.items():
+                kept = {i: r for i, r in rows.items() if previous._by_id.get(i) is self._by_id.get(i)}
                 self._rows[fingerprint] = kept
         self._descriptors: dict[str, Descriptors] = {}
 
@@ -128,7 +127,7 @@ class SubtrajectoryView:
         return self._by_id[episode_id] if episode_id in self._by_id else self.inner.episode(episode_id)
 
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
-        """Those of the pool, and after them those of the parts."""
+        """Descriptors of the pool, followed by those of the parts."""
         fingerprint = describer.fingerprint
         if fingerprint not in self._descriptors:
             whole = self.inner.descriptors(describer)

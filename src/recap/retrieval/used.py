@@ -1,4 +1,4 @@
-"""What an episode has acted on already: matches that cost more the next time, until that is forgotten."""
+"""Penalties for matches that an episode has already used; they fade over time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from recap.retrieval.config import RetrievalConfig
 from recap.types import FrameRef
 
-FORGET_BELOW = 0.05  # of a penalty: what has faded so far is forgotten
+FORGET_BELOW = 0.05  # share of a penalty below which it is dropped
 
 
 @dataclass
 class UsedMatches:
-    """Penalties by match; each fades as others are charged."""
+    """Penalties by match; each fades when another match is charged."""
 
     config: RetrievalConfig
     penalties: dict[FrameRef, float] = field(default_factory=dict)
-    last: FrameRef | None = None  # the one that was charged last
+    last: FrameRef | None = None  # the last one charged
 
     def charge(self, ref: FrameRef) -> None:
-        """It is acted on now."""
+        """Charge a match that is now executed."""
         config = self.config
         if not config.stall_penalty:
             return
@@ -29,7 +29,7 @@ class UsedMatches:
         self.last = ref
 
     def take_back(self, share: float) -> None:
-        """That share of the last chunk was not carried out: neither is its penalty, nor its fading."""
+        """Undo this share of the last charge and its fading: that part of the chunk was not executed."""
         if share <= 0 or self.last is None:
             return
         config, last = self.config, self.last

@@ -1,1 +1,1 @@
-"""A policy server that robots already speak to."""
+"""A policy server that speaks openpi's protocol."""

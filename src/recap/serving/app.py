@@ -1,4 +1,4 @@
-"""The application: the openpi socket, health, metrics and the pool, on one port."""
+"""The web application: the openpi socket, health, metrics and the pool, on one port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from recap.errors import InputError
 from recap.serving.batching import Batcher
-from recap.serving.guard import is_upgrade, make_guard, make_teller
+from recap.serving.guard import is_upgrade, make_error_handler, make_guard
 from recap.serving.policy_socket import PolicySocket
 from recap.serving.pool_routes import add_pool_routes
 from recap.serving.service import Reply, Request, Service
@@ -25,19 +25,19 @@ SERVICE: web.AppKey[Service] = web.AppKey("service", Service)
 BATCHER: web.AppKey[Batcher[Request, Reply]] = web.AppKey("batcher", Batcher)
 SOCKET: web.AppKey[PolicySocket] = web.AppKey("socket", PolicySocket)
 RUNNING: web.AppKey[Running] = web.AppKey("running")
-PAGE: web.AppKey[Handler] = web.AppKey("page")  # what `GET /` shows, where someone set it
-SWITCH_S = 0.001  # how long the policy may keep the interpreter from the event loop; Python's own is 5 ms
-PATIENCE_S = 0.5  # that someone who looks waits for what the policy's thread knows
-FINISH_S = 10.0  # that replies and uploads under way have once the server stops
-MAX_BODY = 64 * 1024  # of everything but an upload
+PAGE: web.AppKey[Handler] = web.AppKey("page")  # replaces the page of `GET /`, if set
+SWITCH_S = 0.001  # thread switch interval, so that the policy blocks the event loop less; default 5 ms
+PATIENCE_S = 0.5  # timeout of a refresh on the policy's thread, for readiness, metrics and pool requests
+FINISH_S = 10.0  # time for running replies and uploads when the server stops
+MAX_BODY = 64 * 1024  # bytes, except for uploads
 
 
 def build_app(service: Service) -> web.Application:
-    """The server as an application that others may add routes to."""
+    """The server as an aiohttp application, to which callers may add routes."""
     running = Running()
     guard = make_guard(service.spec, service.metrics.refused.add)
-    teller = make_teller(getattr(service.pool, "uri", None))
-    app = web.Application(middlewares=[running.middleware, guard, teller], client_max_size=MAX_BODY)
+    error_handler = make_error_handler(getattr(service.pool, "uri", None))
+    app = web.Application(middlewares=[running.middleware, guard, error_handler], client_max_size=MAX_BODY)
     limits = service.spec.limits
     batcher: Batcher[Request, Reply] = Batcher(
         service.serve,
@@ -64,12 +64,12 @@ def build_app(service: Service) -> web.Application:
         return web.Response(text="ok\n")
 
     async def refresh() -> None:
-        with suppress(TimeoutError):  # a policy that is busy does not hold up who looks: as it was last known
+        with suppress(TimeoutError):  # while the policy is busy, answer with the last known state
             async with asyncio.timeout(PATIENCE_S):
                 await batcher.run(service.refresh)
 
     async def ready(request: web.Request) -> web.Response:
-        """Whether a balancer should send robots here; `health` says only that the process is alive."""
+        """Readiness for load balancers; `health` says only that the process is alive."""
         await refresh()
         why = "stopping" if socket.leaving else service.unreadable
         return web.Response(text=f"{why or 'ready'}\n", status=503 if why else 200)
@@ -100,10 +100,10 @@ def build_app(service: Service) -> web.Application:
 
 
 async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, int]:
-    """Listen; returns the port, which may have been left to the system."""
+    """Start to listen; returns the port, which the system chooses for port 0."""
     gc.collect()
-    gc.freeze()  # what is loaded stays: to look through it again would stop everyone for 0.3 s
-    # The first of these also bounds how long a peer may take to send the head of a request.
+    gc.freeze()  # loaded objects stay: scanning them again would pause the server for 0.3 s
+    # keepalive_timeout also bounds how long a client may take to send the head of a request.
     patience_s = spec.limits.header_timeout_s
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=patience_s, shutdown_timeout=FINISH_S)
     await runner.setup()
@@ -117,7 +117,7 @@ async def start(app: web.Application, spec: ServeSpec) -> tuple[web.AppRunner, i
 
 
 class Running:
-    """The requests under way, connected robots among them."""
+    """Counts the running requests, including connected robots."""
 
     def __init__(self) -> None:
         self._n = 0
@@ -133,7 +133,7 @@ class Running:
             self._left.set()
 
     async def none(self, seconds: float) -> None:
-        """Wait until there are none, but no longer than that."""
+        """Wait until no request is running, at most for some seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._n:
@@ -142,14 +142,14 @@ class Running:
 
 
 async def stop(runner: web.AppRunner, app: web.Application, hurry: asyncio.Event | None = None) -> None:
-    """Listen no more, so that a balancer sends newcomers elsewhere; finish what runs; end.
+    """Stop listening, so that a load balancer uses other servers, finish running requests, and close.
 
     Args:
-        hurry: robots may finish their episodes until it is set; without it only what they wait for now.
+        hurry: until it is set, robots may finish their episodes; None: only their pending requests.
     """
     for site in runner.sites:
         await site.stop()
-    if SOCKET not in app:  # no robot can be there
+    if SOCKET not in app:  # an application without the policy socket
         await runner.cleanup()
         return
     if hurry is not None:
@@ -164,18 +164,18 @@ async def stop(runner: web.AppRunner, app: web.Application, hurry: asyncio.Event
 
 
 def run(app: web.Application, spec: ServeSpec, ready: Callable[[int], None]) -> None:
-    """Serve until interrupted, or told by SIGTERM to stop gently; `ready` is called with the port."""
+    """Serve until Ctrl-C or SIGTERM, which lets episodes finish; `ready` is called with the port."""
 
     async def main() -> None:
         runner, port = await start(app, spec)
         stopped = asyncio.Event()
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread may
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # only the main thread can set handlers
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
         try:
             ready(port)
             await stopped.wait()
             stopped.clear()
-            await stop(runner, app, hurry=stopped)  # told twice, it hurries
+            await stop(runner, app, hurry=stopped)  # a second SIGTERM ends it at once
         except asyncio.CancelledError:  # Ctrl-C
             await stop(runner, app)
             raise

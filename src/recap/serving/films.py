@@ -1,4 +1,4 @@
-"""Frames and films of a demonstration as a browser shows them."""
+"""Frames and videos of demonstrations, for a browser."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from recap.pool.blobs import BlobFrames
 from recap.types import U8, Episode
 from recap.video import write_video
 
-LONG_SIDE = 640  # px of a film that is made for looking at
-MAX_FILMS = 64  # that are kept
+LONG_SIDE = 640  # px of a preview video
+MAX_FILMS = 64  # maximum number of cached videos
 
 
 def frames_of(episode: Episode, camera: str | None) -> Sequence[U8]:
-    """The frames of a camera, by default the first; an InputError names those there are."""
+    """The frames of a camera, by default the first; an InputError lists the cameras."""
     name = camera if camera is not None else next(iter(episode.images), None)
     if name is None or name not in episode.images:
         known = ", ".join(episode.images) or "none"
@@ -33,7 +33,7 @@ def frames_of(episode: Episode, camera: str | None) -> Sequence[U8]:
 
 
 def still(episode: Episode, camera: str | None, t: int, side: int = LONG_SIDE) -> bytes:
-    """One frame as JPEG, no side longer than `side`; past the end, the last."""
+    """One frame as JPEG, no side longer than `side`; the last frame if t is past the end."""
     import cv2
 
     frames = frames_of(episode, camera)
@@ -44,7 +44,7 @@ def still(episode: Episode, camera: str | None, t: int, side: int = LONG_SIDE) -
 
 
 class Films:
-    """A camera's film as a file: the pool's own, or one that is made once and kept for a while."""
+    """Videos of cameras as files: the pool's own file, or a preview that is encoded once and cached."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -75,7 +75,7 @@ class Films:
 
 
 def _sized(image: U8, side: int, step: int = 1) -> U8:
-    """The image with no side longer than that; the codec needs even ones: a step of 2."""
+    """Resize so that no side is longer than `side`; sides are multiples of `step` (2 for the codec)."""
     share = min(1.0, side / max(image.shape[:2]))
     high, wide = (step * max(1, math.floor(n * share / step)) for n in image.shape[:2])
     return resize_image(image, (high, wide))

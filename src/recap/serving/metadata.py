@@ -1,4 +1,4 @@
-"""What a server says of itself to a robot that connects."""
+"""The metadata that a server sends to a client that connects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def metadata_of(service: Service) -> dict[str, Any]:
-    """The first message."""
-    robot, limits = service.sent, service.limits_of(service.sent)
+    """The first message of a connection."""
+    robot, limits = service.wire_robot, service.limits_of(service.wire_robot)
     sizes = {camera: spec.size for camera, spec in robot.cameras.items()}
     return {
         "server": f"recap {__version__}",
@@ -31,13 +31,13 @@ def metadata_of(service: Service) -> dict[str, Any]:
         "hold": robot.measured.tolist(),
         "state_key": STATE,
         "image_key": IMAGE,
-        "image_keys": {camera: service.look.key_of(camera) for camera in robot.cameras},
+        "image_keys": {camera: service.obs_spec.key_of(camera) for camera in robot.cameras},
         "camera_size": (service.agent.policy and service.agent.image_size)
         or next((s[0] for s in sizes.values() if s), 96),
         "cameras": {camera: None if size is None else list(size) for camera, size in sizes.items()},
-        "cameras_required": list(service.look.requires.cameras),
-        "objects_required": list(service.look.requires.objects),
-        "poses_from_images": service.look.estimates,
+        "cameras_required": list(service.obs_spec.requires.cameras),
+        "objects_required": list(service.obs_spec.requires.objects),
+        "poses_from_images": service.obs_spec.estimates,
         "control_hz": robot.control_hz,
         "budget_ms": service.budget_ms,
         "options": dict(service.scene.options),
@@ -50,6 +50,6 @@ def metadata_of(service: Service) -> dict[str, Any]:
         "gate": service.gate,
         "pool_version": service.agent.retriever.source.view().version,
         "pool_writable": service.is_writable,
-        "default_prompt": service.look.default_prompt,
+        "default_prompt": service.obs_spec.default_prompt,
         "reset": "a new connection, or {'reset': true, 'seed': n, 'options': {...}}, begins an episode",
     }

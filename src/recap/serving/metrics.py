@@ -1,4 +1,4 @@
-"""Counts, levels and quantiles as Prometheus reads them."""
+"""Counters, gauges and summaries in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import deque
 import numpy as np
 
 QUANTILES = (0.5, 0.9, 0.99)
-N_KEPT = 2048  # of the latest values, for the quantiles
+N_KEPT = 2048  # latest values kept for the quantiles
 
 
 class Counter:
-    """Only grows."""
+    """A value that only grows."""
 
     kind = "counter"
 
@@ -28,7 +28,7 @@ class Counter:
 
 
 class Gauge(Counter):
-    """A level."""
+    """A value that can be set."""
 
     kind = "gauge"
 
@@ -37,7 +37,7 @@ class Gauge(Counter):
 
 
 class Summary:
-    """Quantiles of the latest values, with the sum and number of all."""
+    """Quantiles of the latest values, and the sum and count of all."""
 
     kind = "summary"
 
@@ -54,7 +54,7 @@ class Summary:
             self._latest.append(value)
 
     def quantile(self, q: float) -> float:
-        """Of the latest values; nan while there are none."""
+        """A quantile of the latest values; nan if there are none."""
         with self._lock:
             latest = list(self._latest)
         return float(np.quantile(latest, q)) if latest else float("nan")
@@ -65,7 +65,7 @@ class Summary:
 
 
 class Metrics:
-    """Everything a server tells of itself."""
+    """All metrics of a server."""
 
     def __init__(self) -> None:
         self.requests = Counter("recap_requests_total", "Observations that were answered with actions.")
@@ -93,7 +93,7 @@ class Metrics:
         self.ik_deg = Summary("recap_kinematics_error_degrees", "Farthest that they are turned away.")
 
     def render(self) -> str:
-        """All of it, as text."""
+        """All metrics as text."""
         lines: list[str] = []
         metric: Counter | Summary
         for metric in vars(self).values():

@@ -1,4 +1,4 @@
-"""The openpi socket: metadata first, then an observation in and a chunk of actions out, one at a time."""
+"""The openpi socket: it sends metadata, then answers each observation with an action chunk."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from recap.serving.service import Reply, Request, Service, Session, one_line
 from recap_client.messages import STATE
 from recap_client.wire import decode_map, encode
 
-HEARTBEAT_S = 30.0  # a peer that does not answer a ping within half of it is gone
+HEARTBEAT_S = 30.0  # a client that does not answer a ping within half of this is disconnected
 GONE = WSCloseCode.GOING_AWAY
-CLOSE_S = 2.0  # that a peer has to say goodbye in return
-MAX_ERRORS = 20  # in a row; a client that sends nothing else is let go
+CLOSE_S = 2.0  # time for a client to answer the closing handshake
+MAX_ERRORS = 20  # consecutive errors after which a client is disconnected
 log = logging.getLogger("recap.serving")
 
 
 class PolicySocket:
-    """Serves every connection on the root path."""
+    """Handles every websocket connection on the root path."""
 
     def __init__(self, service: Service, batcher: Batcher[Request, Reply]) -> None:
         self.service, self.batcher = service, batcher
-        self.leaving = False  # no new episodes: their robots are sent to another server
+        self.leaving = False  # True: no new episodes, so that robots reconnect to another server
         self._closing = False
         self._open: set[web.WebSocketResponse] = set()
-        self._answering: set[web.WebSocketResponse] = set()
+        self._busy: set[web.WebSocketResponse] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One connection from its first to its last message."""
+        """Serve one connection until it closes."""
         limits, metrics = self.service.spec.limits, self.service.metrics
         if self.leaving or len(self._open) >= limits.max_connections:
             metrics.busy.add()
@@ -51,31 +51,31 @@ class PolicySocket:
             await self._send(socket, encode(await self.batcher.run(self.service.metadata)))
             await self._converse(socket, session)
         except (ConnectionError, TimeoutError):
-            pass  # it has gone, or does not take what it asked for
+            pass  # the client is gone, or does not read its replies
         finally:
             self._open.discard(socket)
             metrics.connections.set(len(self._open))
-            with suppress(RuntimeError):  # the thread has ended: so has everything it knew
+            with suppress(RuntimeError):  # the policy's thread has ended, and its state with it
                 await self.batcher.run(lambda: self.service.release(session))
             if not socket.closed:
                 await socket.close()
         return socket
 
     async def close(self) -> None:
-        """Say goodbye to all; to who waits for a reply after it."""
+        """Close all connections; those that wait for a reply are closed after it."""
         self.leaving = self._closing = True
-        idle = self._open - self._answering
+        idle = self._open - self._busy
         await asyncio.gather(*(socket.close(code=GONE) for socket in idle), return_exceptions=True)
 
     async def _converse(self, socket: web.WebSocketResponse, session: Session) -> None:
         n_errors = 0
         async for message in socket:
             if message.type is WSMsgType.BINARY:
-                self._answering.add(socket)
+                self._busy.add(socket)
                 try:
                     error = await self._answer(socket, session, message.data)
                 finally:
-                    self._answering.discard(socket)
+                    self._busy.discard(socket)
                 if self._closing:
                     await socket.close(code=GONE)
             else:
@@ -90,27 +90,27 @@ class PolicySocket:
                 await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"too many errors")
 
     async def _answer(self, socket: web.WebSocketResponse, session: Session, data: bytes) -> str | None:
-        """Reply to one message; returns what is wrong with it, if anything."""
+        """Reply to one message; returns an error message if it is invalid."""
         started, metrics = time.perf_counter(), self.service.metrics
         try:
             message = decode_map(data, self.service.spec.limits.max_message_bytes)
-            fresh = read_reset(message)
-            if fresh is not None:
-                self.service.scene.check(fresh.options)
-                self.service.end(session, fresh.success)
-                session.fresh = fresh
-            if self.leaving and session.fresh is not None:
+            reset = read_reset(message)
+            if reset is not None:
+                self.service.scene.check(reset.options)
+                self.service.end(session, reset.success)
+                session.pending = reset
+            if self.leaving and session.pending is not None:
                 await socket.close(code=GONE)
                 return None
-            if fresh is not None and STATE not in message:
+            if reset is not None and STATE not in message:
                 await self._send(socket, encode({"reset": True}))
                 return None
             missed = read_missed(message)
-            seen = read_observation(message, self.service.look, math.nan)
+            observation = read_observation(message, self.service.obs_spec, math.nan)
             executed = read_executed(message, self.service.chunk_size)
-            reply = await self.batcher.ask(Request(session, seen, executed))
+            reply = await self.batcher.ask(Request(session, observation, executed))
         except BusyError as error:
-            await self._send(socket, one_line(error))  # counted by the batcher; not an error of the client's
+            await self._send(socket, one_line(error))  # counted by the batcher; not the client's error
             return None
         except RecapError as error:
             return one_line(error)

@@ -1,6 +1,6 @@
-"""The live pool over HTTP: look, add, remove, tag, roll back; what changes is used at the next step.
+"""The live pool over HTTP: list, add, remove, tag, roll back. The next retrieval uses the change.
 
-An id stands in a path percent-encoded as a whole, with its slashes as %2F. Pool work runs in threads.
+Ids in paths are percent-encoded, including slashes as %2F. Pool work runs in threads.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from recap.serving.service import Service
 from recap.serving.uploads import add_upload
 from recap.types import Episode, Scalar
 
-MAX_LIMIT = 1000  # rows of one answer
-MAX_NAMES, MAX_VALUES = 32, 64  # of the attributes that an answer lists
-MAX_UNUSABLE = 100  # demonstrations that an answer names as such
-N_THREADS = 4  # for pool work: uploads never take them all
+MAX_LIMIT = 1000  # rows per response
+MAX_NAMES, MAX_VALUES = 32, 64  # attributes, and values of each, per response
+MAX_UNUSABLE = 100  # unusable demonstrations per response
+N_THREADS = 4  # for pool work; more than max_uploads
 TEXT_FILTERS = ("task", "embodiment", "source")
-ATTRIBUTE = "attribute."  # a filter of that name is by an attribute
+ATTRIBUTE = "attribute."  # prefix of a filter by attribute
 T = TypeVar("T")
 
 
 def add_pool_routes(app: web.Application, service: Service, refresh: Callable[[], Awaitable[None]]) -> None:
-    """Put the routes of the pool on an application.
+    """Add the routes of the pool to an application.
 
     Args:
-        refresh: makes `service.unusable` that of the newest version.
+        refresh: updates `service.unusable` to the newest version.
     """
     routes = PoolRoutes(service, refresh)
-    router, one = app.router, "/api/pool/{id:[^/]+}"  # aiohttp's own pattern knows no braces in a name
+    router, one = app.router, "/api/pool/{id:[^/]+}"  # aiohttp's default pattern excludes braces
     router.add_get("/api/pool", routes.list)
     router.add_post("/api/pool", routes.add)
     router.add_get("/api/pool/versions", routes.as_json(routes.versions))
@@ -56,23 +56,23 @@ def add_pool_routes(app: web.Application, service: Service, refresh: Callable[[]
 
 
 class PoolRoutes:
-    """Handlers; each does its work in a thread."""
+    """The request handlers; each does its work in a thread."""
 
     def __init__(self, service: Service, refresh: Callable[[], Awaitable[None]]) -> None:
         self.service, self._refresh = service, refresh
-        self._reasons: dict[str, tuple[Episode, str]] = {}  # why a demonstration cannot be used
+        self._reasons: dict[str, tuple[Episode, str]] = {}  # why each unusable demonstration cannot be used
         self._films = Films()
         self._uploads = asyncio.Semaphore(service.spec.limits.max_uploads)
         self._ids_of: dict[int, frozenset[str]] = {}  # of tagged versions, which never change
         self._threads = ThreadPoolExecutor(N_THREADS, thread_name_prefix="recap-pool")
 
     async def close(self, app: web.Application) -> None:
-        """Remove what was made for looking at."""
+        """Stop the threads and remove preview videos."""
         self._threads.shutdown(cancel_futures=True)
         self._films.close()
 
     def as_json(self, work: Callable[[web.Request], dict[str, Any]]) -> Handler:
-        """A handler that does the work in a thread and sends what it returns."""
+        """A handler that runs the work in a thread and sends its result as JSON."""
 
         async def handle(request: web.Request) -> web.Response:
             return web.json_response(await self._thread(lambda: work(request)))
@@ -80,7 +80,7 @@ class PoolRoutes:
         return handle
 
     async def list(self, request: web.Request) -> web.Response:
-        """Episodes, newest first, by filters and page."""
+        """List episodes, newest first, with filters and paging."""
         query = request.query
         offset = _number(query.get("offset", "0"), "offset", 0, 2**31)
         limit = _number(query.get("limit", "100"), "limit", 1, MAX_LIMIT)
@@ -117,7 +117,7 @@ class PoolRoutes:
         }
 
     def trajectory(self, request: web.Request) -> dict[str, Any]:
-        """Its numbers, step by step."""
+        """The numbers of an episode at each step."""
         episode = self._episode(request)
         return {
             "fps": episode.fps,
@@ -129,13 +129,13 @@ class PoolRoutes:
         }
 
     async def video(self, request: web.Request) -> web.StreamResponse:
-        """Its film as MP4, with ranges."""
+        """A camera's video as MP4; supports range requests."""
         camera = request.query.get("camera")
         path = await self._thread(lambda: self._films.path(self._episode(request), camera))
         return web.FileResponse(path, headers={"Content-Type": "video/mp4"})
 
     async def thumbnail(self, request: web.Request) -> web.Response:
-        """A frame as PNG: `t`, by default the first."""
+        """Frame `t` as PNG, by default the first."""
         camera, t = request.query.get("camera"), _number(request.query.get("t", "0"), "t", 0, 2**31)
         drawn = await self._thread(lambda: _thumbnail(self._episode(request), camera, t))
         return web.Response(body=drawn, content_type="image/png")
@@ -148,13 +148,13 @@ class PoolRoutes:
         return {"head": view.version, "versions": rows}
 
     def diff(self, request: web.Request) -> dict[str, Any]:
-        """What lies between two versions."""
+        """The difference between two versions."""
         if "from" not in request.query or "to" not in request.query:
             raise InputError("a difference needs two versions: give ?from=A&to=B")
         return asdict(self.service.store.diff(request.query["from"], request.query["to"]))
 
     async def add(self, request: web.Request) -> web.Response:
-        """A LeRobot v3 zip, or one episode on the wire format."""
+        """Add a LeRobot v3 zip, or one episode in the wire format."""
         if self._uploads.locked():
             return refusal(503, "busy: other uploads are running; try again soon")
         async with self._uploads:
@@ -163,7 +163,7 @@ class PoolRoutes:
         return web.json_response({"version": version, "added": ids}, status=201 if ids else 200)
 
     async def remove(self, request: web.Request) -> web.Response:
-        """Leave one out of the newest version."""
+        """Remove an episode, which makes a new version."""
         name = request.match_info["id"]
 
         def work(store: Pool, expect: int | None) -> int:
@@ -194,7 +194,7 @@ class PoolRoutes:
     async def _change(
         self, expect: int | str | None, change: Callable[[Pool, int | None], int]
     ) -> web.Response:
-        """Carry out a change; with `expect`, only while that is the newest version, whoever else writes."""
+        """Make a change; with `expect`, only if that is still the newest version."""
         wanted = None if expect is None else _number(str(expect), "expect", 0, 2**62)
         version = await self._thread(lambda: change(self.service.store, wanted))
         self.service.metrics.changes.add()
@@ -207,13 +207,13 @@ class PoolRoutes:
         return self.service.store.view_at(version) if version else self.service.pool.view()
 
     def _episode(self, request: web.Request) -> Episode:
-        """The one that the path names, in the newest version or in the one that is asked for."""
+        """The episode that the path names, in the requested version or the newest."""
         view, name = self._view(request.query.get("version")), request.match_info["id"]
         _check_there(view, name)
         return view.episode(name)
 
     def _unusable(self, view: PoolView) -> dict[str, str]:
-        """Demonstrations that lack what retrieval reads, and what that is."""
+        """Demonstrations that retrieval cannot use, and what each lacks."""
         found: dict[str, tuple[Episode, str]] = {}
         there, why_unusable = set(view.episode_ids), self.service.agent.retriever.why_unusable
         for name in [name for name in self.service.unusable if name in there][:MAX_UNUSABLE]:
@@ -225,7 +225,7 @@ class PoolRoutes:
         return {name: reason for name, (_, reason) in found.items()}
 
     def _tags(self) -> dict[str, frozenset[str]]:
-        """Tag -> the episodes of that version."""
+        """Tag -> episode ids of that version."""
         if not self.service.is_writable:
             return {}
         store = self.service.store
@@ -251,7 +251,7 @@ def _row(episode: Episode, tags: dict[str, frozenset[str]]) -> dict[str, Any]:
 
 
 def _attributes(episodes: Iterable[Episode]) -> dict[str, list[str]]:
-    """Which attributes there are, and which values each has."""
+    """The attributes of the episodes, with the values of each."""
     found: dict[str, set[str]] = {}
     for episode in episodes:
         for name, value in episode.attributes.items():
@@ -260,7 +260,7 @@ def _attributes(episodes: Iterable[Episode]) -> dict[str, list[str]]:
 
 
 def _text(value: Scalar) -> str:
-    """An attribute as a filter has it."""
+    """The value of an attribute, in the form of a filter."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -283,7 +283,7 @@ def _number(text: str, what: str, least: int, most: int) -> int:
 
 
 async def body_of(request: web.Request, kinds: dict[str, Any]) -> dict[str, Any]:
-    """A JSON map with these keys only."""
+    """The request's JSON body: a map with only these keys."""
     if request.content_type != "application/json":
         raise InputError("the body is not declared as JSON: send Content-Type: application/json")
     try:
@@ -305,6 +305,6 @@ def _check_there(view: PoolView, name: str) -> None:
 
 
 def _thumbnail(episode: Episode, camera: str | None, t: int) -> bytes:
-    """One frame as PNG; past the end, the last."""
+    """One frame as PNG; the last frame if t is past the end."""
     frames = frames_of(episode, camera)
     return encode_png(frames[min(t, len(frames) - 1)])

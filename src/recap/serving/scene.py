@@ -1,4 +1,4 @@
-"""The world of a server: options of its suite, and poses that are found in images where none are sent."""
+"""The scene of a server: the options of its suite, and estimation of poses that clients do not send."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from recap.types import NO_CONTEXT, Episode, Requires, TaskContext
 
 @dataclass(frozen=True)
 class Scene:
-    """What a suite says of a world; without one, what the robot's description says."""
+    """Context and pose estimators from a suite, or without one from the robot's description."""
 
     suite: Suite | None
     robot: RobotSpec
-    options: Options  # for connections that ask for no others
+    options: Options  # defaults, which a reset can change
 
     def check(self, options: Options | None) -> None:
-        """Refuse what a reset asks for where the world does not have it."""
+        """Refuse options of a reset that the suite does not have."""
         if options and self.suite is None:
             raise InputError("this server takes no options: send reset without them")
         if options and self.suite is not None:
             self.suite.check(options)
 
     def context(self, options: Options) -> TaskContext:
-        """What observations do not show."""
+        """The context that observations do not show."""
         if self.suite is None:
             return NO_CONTEXT
         merged = {**self.options, **options}
@@ -38,11 +38,11 @@ class Scene:
         return self.suite.context(merged)
 
     def estimates(self, requires: Requires) -> bool:
-        """Whether poses that are not sent can be found in an image."""
+        """True if missing poses can be estimated from images."""
         named = [self.robot.objects.get(name) for name in requires.objects]
         found = any(o is not None and o.source != RECORDED for o in named)
         if found and self.suite is None:
-            estimator_of(self.robot)  # refuses a source that cannot be used before anything connects
+            estimator_of(self.robot)  # refuses an unusable estimator before a client connects
         return found
 
     def estimator(self, options: Options) -> PoseEstimator | None:
@@ -51,7 +51,7 @@ class Scene:
         return self.suite.estimator({**self.options, **options})
 
     def complete(self, episode: Episode, requires: Requires) -> Episode:
-        """A demonstration with the poses that retrieval reads, found in its images if not sent."""
+        """Add the poses that retrieval needs to a demonstration, estimated from its images if not sent."""
         if not episode.images or requires.missing(episode.objects, episode.goal) is None:
             return episode
         if self.suite is None:

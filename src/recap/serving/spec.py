@@ -1,4 +1,4 @@
-"""What to serve, to whom, and what a server lets in."""
+"""The configuration of a server: what it serves, where, and its limits."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Limits:
-    """Every bound of a server, in one place."""
+    """All limits of a server."""
 
     max_message_bytes: int = 16 * MIB  # one observation
-    max_upload_bytes: int = 256 * MIB  # one upload, as it comes
-    max_unpacked_bytes: int = 1024 * MIB  # of a zip, or of a table in it
+    max_upload_bytes: int = 256 * MIB  # one upload, compressed
+    max_unpacked_bytes: int = 1024 * MIB  # of a zip, or of the tables in it
     max_members: int = 10_000  # of a zip
-    max_frames: int = 1_000_000  # of the episodes of one upload together
+    max_frames: int = 1_000_000  # in all episodes of one upload
     max_uploads: int = 2  # at once
-    max_upload_memory_bytes: int = 2048 * MIB  # of the process that reads one
-    upload_work_s: float = 300.0  # that it may take
-    upload_stall_s: float = 10.0  # an upload that brings nothing for so long is dropped
-    upload_timeout_s: float = 600.0  # for the whole of it
+    max_upload_memory_bytes: int = 2048 * MIB  # of the process that reads an upload
+    upload_work_s: float = 300.0  # to read an upload
+    upload_stall_s: float = 10.0  # an upload that sends nothing for so long is dropped
+    upload_timeout_s: float = 600.0  # for the transfer of an upload
     header_timeout_s: float = 30.0  # for the head of a request
     max_connections: int = 256
-    max_waiting: int = 128  # requests; one more is answered busy
-    max_batch: int = 8  # requests that are served by one call; on a CPU more only wait longer
-    send_timeout_s: float = 10.0  # a client that does not take its reply is dropped
-    drain_s: float = 10.0  # that robots have to finish their episode when the server is told to stop
-    budget_ms: float | None = None  # a slower reply is a missed deadline; None: as long as a chunk lasts
+    max_waiting: int = 128  # requests; beyond it one is answered busy
+    max_batch: int = 8  # requests per batch; on a CPU, larger batches only wait longer
+    send_timeout_s: float = 10.0  # a client that does not read its reply is dropped
+    drain_s: float = 10.0  # time to finish episodes when the server stops
+    budget_ms: float | None = None  # slower replies count as missed; None: the duration of a chunk
 
     def __post_init__(self) -> None:
         counts = (self.max_members, self.max_uploads, self.max_connections, self.max_waiting, self.max_batch)
@@ -45,18 +45,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class ServeSpec:
-    """What to serve, and to whom."""
+    """The configuration of a server."""
 
     agent: AgentConfig
-    pool: str | None = None  # None: the suite's own, which cannot be changed
+    pool: str | None = None  # None: the suite's included pool, which is read-only
     robot: str | None = None  # a robot.yaml, for replay; None: the policy's, the suite's or the pool's
-    options: Mapping[str, Scalar] = field(default_factory=dict)  # of the suite, for connections without
-    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> less than the robot's own
-    n_threads: int | None = None  # that a policy computes on; None: all cores but one, at least one
+    options: Mapping[str, Scalar] = field(default_factory=dict)  # defaults of the suite's options
+    max_step: Mapping[str, float] = field(default_factory=dict)  # feature -> a limit below the robot's
+    n_threads: int | None = None  # of the policy; None: all cores but one
     host: str = "127.0.0.1"
-    port: int = 8000  # 0: any that is free
-    usage_log: str | None = None  # a file that says which demonstrations each robot used
-    token: str | None = None  # needed where others can reach the host
+    port: int = 8000  # 0: any free port
+    usage_log: str | None = None  # log of the demonstrations that each robot used
+    token: str | None = None  # required if other machines can reach the host
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class ServeSpec:
 
     @property
     def suite(self) -> Suite | None:
-        """Where the agent comes from, or else its pool, if it is of an installed suite."""
+        """The installed suite that the agent, or else the pool, comes from."""
         found = suite_of(self.agent)
         if found is None and not self.agent.retrieval and self.robot is None:
             found = next((suite for suite in suites().values() if self.pool in suite.pools()), None)
@@ -83,7 +83,7 @@ class ServeSpec:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach the server."""
         if self.host == "localhost":
             return True
         try:

@@ -1,4 +1,4 @@
-"""An upload read in a process of its own, with limits of memory and time: it cannot take the server along."""
+"""Reads an upload in a separate process with limits on memory and time, to protect the server."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from recap.video import video_size
 from recap_client.wire import decode_map
 
 CHUNK = 2**16
-MAX_SIDE = 4096  # px of a film
+MAX_SIDE = 4096  # px of a video
 MAX_NAME = 500  # characters of an id
-MAX_JSON = 16 * 2**20  # bytes of a JSON file in a zip: it is read as a whole
+MAX_JSON = 16 * 2**20  # bytes of a JSON file in a zip, since it is read into memory
 KEYS = {field.name for field in fields(Episode)} - {"cut_from"}
-FILE, READ = "upload", "read.arrow"  # what came, and what was made of it
+FILE, READ = "upload", "read.arrow"  # files of the upload, and of its parsed rows
 NAMES, FRAMES = "cameras.json", "frames-{}.npy"
 TOO_MUCH_MEMORY = "the upload takes more memory to read than it may: send it in parts"
-START_S = 60.0  # that a first process may take to begin, on a busy machine
+START_S = 60.0  # for the process to start, on a busy machine
 CONTEXT = multiprocessing.get_context("forkserver")
 _STARTING = threading.Lock()
 
 
 def start_reading() -> None:
-    """Have the process that uploads are forked from ready before the first one comes."""
+    """Start the fork server, so that the first upload need not wait for it."""
     from multiprocessing import forkserver
 
     CONTEXT.set_forkserver_preload([__name__])
@@ -57,10 +57,10 @@ def start_reading() -> None:
 
 
 def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> list[Episode]:
-    """The episodes of `folder/upload`, checked; their films lie in that folder.
+    """Read and check the episodes of `folder/upload`; their videos are in that folder.
 
     Args:
-        zip_name: of a dataset that lies at the top of its zip.
+        zip_name: name of the dataset; None: that of its folder in the zip, or a hash.
     """
     ours, theirs = CONTEXT.Pipe(duplex=False)
     process = CONTEXT.Process(target=_work, args=(theirs, folder, zip_name, is_zip, limits), daemon=True)
@@ -90,7 +90,7 @@ def read_upload(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """What starts in here does not run the script again that serves: it may have no guard against that."""
+    """Keep a new process from importing the main script, which may lack an `if __name__` guard."""
     with _STARTING:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -101,11 +101,11 @@ def _without_main() -> Iterator[None]:
 
 
 def _outcome(pipe: Connection, limits: Limits) -> str | None:
-    """Why an upload is refused; None where it was read."""
+    """The reason why an upload is refused, or None if it was read."""
     try:
         if not pipe.poll(START_S):
             return "the upload could not be read now: send it again"
-        pipe.recv_bytes()  # it has begun
+        pipe.recv_bytes()  # the process has started
         if not pipe.poll(limits.upload_work_s):
             return f"the upload takes more than {limits.upload_work_s:g} s to read: send it in parts"
         return json.loads(pipe.recv_bytes(2**16))["why"]  # type: ignore[no-any-return]
@@ -114,9 +114,9 @@ def _outcome(pipe: Connection, limits: Limits) -> str | None:
 
 
 def _work(pipe: Connection, folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> None:
-    """The life of the process."""
+    """The main function of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(BrokenPipeError):  # the server has died, and nobody waits
+    with suppress(BrokenPipeError):  # the server has ended
         pipe.send_bytes(b"begun")
         _limit(limits)
         why = _why_refused(folder, zip_name, is_zip, limits)
@@ -130,13 +130,13 @@ def _why_refused(folder: Path, zip_name: str | None, is_zip: bool, limits: Limit
         if _lacks_memory(error):
             return TOO_MUCH_MEMORY
         if isinstance(error, RecapError):
-            return str(error).replace(f"{folder}/", "")  # the folder is ours and means nothing to who sent it
+            return str(error).replace(f"{folder}/", "")  # the path means nothing to the client
         return f"the upload cannot be read ({type(error).__name__}): check and send it again"
     return None
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether it was raised because of that, however a reader has put it since."""
+    """True if lack of memory is in the chain of causes of an error."""
     while error is not None:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
             return True
@@ -145,7 +145,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
 
 
 def _limit(limits: Limits) -> None:
-    """What the system lets this process take, beyond what it has by now."""
+    """Limit the memory, CPU time and file size of this process, beyond the memory it already uses."""
     used = 0
     with suppress(OSError, ValueError, IndexError):  # no /proc: the limit is then stricter
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -161,7 +161,7 @@ def _limit(limits: Limits) -> None:
 
 
 def _read(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> None:
-    """Write what an upload holds as rows of a pool and films."""
+    """Write the episodes of an upload as rows of a pool and videos."""
     if is_zip:
         episodes = _zipped(folder / FILE, folder / "unpacked", zip_name, limits)
     else:
@@ -170,7 +170,7 @@ def _read(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> N
     for episode in episodes:
         check_episode(episode)
     refuse_errors(episodes)
-    if not is_zip:  # as they came, since poses may be found in them, which a film would blur
+    if not is_zip:  # raw frames: poses may be estimated from them, and a video would blur them
         frames = episodes[0].images
         for number, name in enumerate(frames):
             np.save(folder / FRAMES.format(number), frames[name])
@@ -182,14 +182,14 @@ def _read(folder: Path, zip_name: str | None, is_zip: bool, limits: Limits) -> N
 
 
 def refuse_errors(episodes: list[Episode]) -> None:
-    """What no pool should hold."""
+    """Refuse episodes with errors."""
     errors = [finding for finding in check_dataset(episodes) if finding.severity == "error"]
     if errors:
         raise InputError(f"the upload was not added: {errors[0]}")
 
 
 def episode_of(message: Mapping[str, Any], max_frames: int = Limits.max_frames) -> Episode:
-    """One episode of a message, checked by its keys; missing times follow from `fps`."""
+    """Convert a message to an episode and check its fields; default timestamps follow from `fps`."""
     for key in sorted(set(message) - KEYS):
         raise WireError(f"the episode has an unknown key '{key[:40]}': send {', '.join(sorted(KEYS))}")
     for key in ("id", "task", "embodiment", "fps", "proprio", "actions"):
@@ -251,15 +251,15 @@ def _film(message: Mapping[str, Any], key: str) -> Any:
 
 
 def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[Episode]:
-    """The episodes of a LeRobot v3 dataset; those without an id of ours are called by the dataset's name."""
+    """The episodes of a zipped LeRobot v3 dataset; ids that it lacks are made from its name."""
     unpack(file, folder, limits)
     found = _root(folder)
     if name is None:
-        # One that lies at the top of its zip has no name: what it holds gives it one.
+        # A dataset at the top level of a zip has no folder name, so it is named by its hash.
         name = f"upload-{file_sha256(file)[:12]}" if found == folder else found.name
     root = found.rename(folder.parent / name)
     _check_tables(root, limits)
-    for film in sorted(root.rglob("*.mp4")):  # a small one may unpack to huge pictures; its head says so
+    for film in sorted(root.rglob("*.mp4")):  # a small file may decode to huge images; check its header
         width, height = video_size(film)
         if max(width, height) > MAX_SIDE:
             raise InputError(f"{film.relative_to(root)} is {width}x{height} px: send at most {MAX_SIDE}")
@@ -267,7 +267,7 @@ def _zipped(file: Path, folder: Path, name: str | None, limits: Limits) -> list[
 
 
 def unpack(file: Path, folder: Path, limits: Limits) -> None:
-    """A zip into a new folder: plain files only, within it, and no larger than they say and may be."""
+    """Unpack a zip into a new folder: only plain files, only inside it, with their declared size at most."""
     try:
         with zipfile.ZipFile(file) as archive:
             left = limits.max_unpacked_bytes
@@ -280,7 +280,7 @@ def unpack(file: Path, folder: Path, limits: Limits) -> None:
 def _members(
     members: list[zipfile.ZipInfo], limits: Limits
 ) -> Iterator[tuple[zipfile.ZipInfo, PurePosixPath]]:
-    """The files, each with a place that is safe; anything odd refuses the whole zip."""
+    """The files with safe relative paths; refuses the whole zip if one is unsafe."""
     if len(members) > limits.max_members:
         raise InputError(f"the zip has {len(members)} members: send at most {limits.max_members}")
     if sum(member.file_size for member in members) > limits.max_unpacked_bytes:
@@ -304,7 +304,7 @@ def _members(
 
 
 def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, left: int) -> int:
-    """Write one file and return its size, which must be what the zip says."""
+    """Write one file and return its size, which may not exceed the declared size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     n = 0
     with archive.open(member) as source, path.open("xb") as out:
@@ -317,7 +317,7 @@ def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
 
 
 def _root(folder: Path) -> Path:
-    """Where the dataset begins: at the top, or in the one folder that is there."""
+    """The root of the dataset: the top level, or the only folder there."""
     inner = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     for root in (folder, *(inner if len(inner) == 1 else [])):
         if (root / "meta" / "info.json").is_file():
@@ -326,7 +326,7 @@ def _root(folder: Path) -> Path:
 
 
 def _check_tables(root: Path, limits: Limits) -> None:
-    """A small Parquet file may hold a huge table; its footer says how large."""
+    """Check the table sizes in the Parquet footers, because a small file may hold a huge table."""
     import pyarrow.parquet as pq
 
     n_rows = n_bytes = 0

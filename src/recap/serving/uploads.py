@@ -1,4 +1,4 @@
-"""Demonstrations that come over HTTP: streamed to a file, read by a process of its own, added."""
+"""Uploads of demonstrations over HTTP: streamed to a file, read by a separate process, added to the pool."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 async def add_upload(request: web.Request, service: Service, threads: Executor) -> tuple[int, list[str]]:
-    """Take in an upload; the version that has it, and the ids that are new in it."""
-    pool, limits, look = service.store, service.spec.limits, service.look
+    """Receive and add an upload; returns the new version and the ids that were added."""
+    pool, limits, spec = service.store, service.spec.limits, service.obs_spec
     kind = request.content_type
     if kind not in (*ZIP_TYPES, *WIRE_TYPES):
         raise InputError(f"unknown upload type {kind}: send application/zip, or application/msgpack")
@@ -44,8 +44,8 @@ async def add_upload(request: web.Request, service: Service, threads: Executor) 
 
     def work() -> tuple[int, list[str]]:
         episodes = read_upload(folder, name, kind in ZIP_TYPES, limits)
-        if look.estimates:
-            episodes = [service.scene.complete(episode, look.requires) for episode in episodes]
+        if spec.estimates:
+            episodes = [service.scene.complete(episode, spec.requires) for episode in episodes]
             refuse_errors(episodes)
         return _add(episodes, pool, skip)
 
@@ -57,7 +57,7 @@ async def add_upload(request: web.Request, service: Service, threads: Executor) 
     except TimeoutError:
         raise web.HTTPRequestTimeout(text="the upload has stalled: send it again") from None
     finally:
-        # In a thread too: ten thousand files take their time.
+        # Also in a thread, because deleting ten thousand files is slow.
         await loop.run_in_executor(threads, partial(shutil.rmtree, folder, ignore_errors=True))
 
 

@@ -1,1 +1,1 @@
-"""Learn once: pairs of target and pool demonstrations in, a frozen policy out."""
+"""Training on pairs of target and pool demonstrations; the result is a frozen policy."""

@@ -1,4 +1,4 @@
-"""Training the small autoencoder on the very pictures that the policy will see."""
+"""Training of the small autoencoder on the images that the policy will see."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from recap.training.stages import Stages
 from recap.training.tables import whole_folder
 from recap.types import U8
 
-PAPER = 0.9  # brighter than this it is white
-INK = 4.0  # how much more a pixel counts that is not paper: most of a board is
+PAPER = 0.9  # in -1…1: a pixel brighter than this in every channel is white background
+INK = 4.0  # additional loss weight of the other pixels, which are few
 
 
 def train_autoencoder(
@@ -46,11 +46,11 @@ def train_autoencoder(
     begun: FrameEncoder | None = None,
     report: Callable[[int], None] | None = None,
 ) -> FrameEncoder:
-    """A small Wan autoencoder, fitted to the pictures (m, h, w, 3) and their mirror images.
+    """Fit a small Wan autoencoder to pictures (m, h, w, 3) and their mirror images.
 
     Args:
-        paper: most of a picture is white, and what is not counts for more.
-        begun: one to go on from; otherwise it begins anew.
+        paper: most pixels are white background; the others get a higher loss weight.
+        begun: an encoder to continue from; None starts from fresh weights.
     """
     torch.manual_seed(seed)
     network: Any = (build_autoencoder() if begun is None else begun.network.requires_grad_(True)).to(device)
@@ -59,7 +59,7 @@ def train_autoencoder(
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.01
     )
-    stored = torch.from_numpy(pictures)  # which may be a file
+    stored = torch.from_numpy(pictures)  # may be a memory-mapped file
     generator = torch.Generator(device).manual_seed(seed)
     bf16 = device.type == "cuda"
     for step in range(n_iterations):
@@ -97,7 +97,7 @@ def train_autoencoder(
 
 @torch.no_grad()
 def _for_single_frames(network: nn.Module) -> None:
-    """Begin as a network for one frame: of a kernel in time only the last slice sees more than zeros."""
+    """Zero the time slices of each kernel that see only padding when there is a single frame."""
     for module in network.modules():
         if isinstance(module, nn.Conv3d) and module.kernel_size[0] == 3:
             module.weight[:, :, :-1] = 0
@@ -105,20 +105,20 @@ def _for_single_frames(network: nn.Module) -> None:
 
 
 def unclamped(network: nn.Module, latent: Tensor) -> Tensor:
-    """One latent frame decoded without the last clamp: on white paper it would let no gradient through."""
+    """Decode one latent frame without the final clamp, which passes no gradient on white background."""
     inner: Any = network
     found: Tensor = inner.decoder(inner.post_quant_conv(latent))
     return found
 
 
 def reconstruction(encoder: FrameEncoder, pictures: U8) -> float:
-    """Peak signal-to-noise ratio of pictures after encoding and decoding, dB."""
+    """Peak signal-to-noise ratio in dB of pictures after encoding and decoding."""
     restored = encoder.decode_images(encoder.encode_images(pictures))
     return psnr(restored, pictures)
 
 
 def psnr(a: U8, b: U8) -> float:
-    """Peak signal-to-noise ratio, dB."""
+    """Peak signal-to-noise ratio in dB."""
     error = np.square(a.astype(np.float64) - b.astype(np.float64)).mean()
     return float(10 * np.log10(255.0**2 / max(error, 1e-12)))
 
@@ -131,7 +131,7 @@ def find_autoencoder(
     accelerator: Accelerator,
     stages: Stages,
 ) -> FrameEncoder | None:
-    """The one of a run: given, found in the run or beside the data, or trained first, from `begun` on."""
+    """The run's autoencoder: from the config, the run or the data folder, or trained now (from `begun`)."""
     device: torch.device = accelerator.device
     if not config.policy.sees or config.policy.network.sees_pixels:
         return None
@@ -151,7 +151,7 @@ def find_autoencoder(
                     data.pictures,
                     n_iterations=n,
                     batch_size=size,
-                    seed=0,  # one autoencoder for every seed of the policy
+                    seed=0,  # the same autoencoder for every seed of the policy
                     device=device,
                     paper=white,
                     begun=begun,
@@ -166,7 +166,7 @@ def find_autoencoder(
 
 
 def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
-    """A Wan autoencoder: of one of our policies, or published (a directory, its `vae` folder, a hub name)."""
+    """Load a Wan autoencoder: of one of our policies, a directory or its `vae` folder, or a hub name."""
     if _is_policy(source):
         encoder = from_pretrained(source, str(device)).encoder
         if encoder is None:
@@ -176,7 +176,7 @@ def load_autoencoder(source: str, device: torch.device) -> FrameEncoder:
 
 
 def check_autoencoder(source: str) -> None:
-    """Refuse one whose weights are not there; a published one is fetched where that is needed."""
+    """Raise an error if a published autoencoder has no weights; download them if needed."""
     if not _is_policy(source):
         weight_files(published_part(source, "vae"))
 
@@ -186,7 +186,7 @@ def _is_policy(source: str) -> bool:
 
 
 def encoder_key(encoder: FrameEncoder) -> str:
-    """Changes with any weight."""
+    """A hash of all weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(encoder.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Before any training: is what the pool shows near enough to what the robot does to be worth correcting?"""
+"""Before training: are the retrieved actions close enough to the robot's own to be worth correcting?"""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from recap.training.residuals import HorizonRow, PairRow, Residuals
 from recap.types import Episode
 
 HORIZONS = (1, 2, 4, 8, 16, 32)
-N_MOMENTS = 3000  # asked about, spread over all target episodes
-WEAK = 0.9  # ratio to holding still from which what is retrieved is not worth correcting
+N_MOMENTS = 3000  # target frames that are queried, spread over all target episodes
+WEAK = 0.9  # at this share of the error of holding still, or above, retrieval is not useful
 HOLDS, UNCLEAR, FAILS = "holds", "unclear", "does not hold"  # how a verdict begins
-MIN_SURE = 5  # target demonstrations, below which no interval can be trusted
-DRIFT = 2.0  # the error may double within a chunk that is recommended
-MIN_TARGET = 2  # demonstrations, between which the interval draws
+MIN_SURE = 5  # target demonstrations; with fewer, the interval is not trusted
+DRIFT = 2.0  # largest factor by which the error may grow within a recommended chunk
+MIN_TARGET = 2  # demonstrations that the bootstrap needs
 
 
 @dataclass(frozen=True)
 class Check:
-    """What the data promise."""
+    """The result of `recap check`."""
 
     target: str
     pool: str
@@ -35,11 +35,11 @@ class Check:
     n_pool: int
     n_moments: int
     retrieval: str
-    compared: tuple[str, ...]  # terms by which moments are compared
-    n_paired: int  # target demonstrations whose scene the pool has too
+    compared: tuple[str, ...]  # descriptor terms used for comparison
+    n_paired: int  # target demonstrations with a scene that is also in the pool
     versions: tuple[int, int]  # of target and pool
-    still: str  # what holding still means here
-    unit: str  # of every error
+    still: str  # the action that counts as holding still
+    unit: str  # of all errors
     rows: tuple[HorizonRow, ...]
     chunk_size: int
     verdict: str
@@ -48,21 +48,21 @@ class Check:
 
     @property
     def best(self) -> HorizonRow:
-        """At the recommended chunk length."""
+        """The row of the recommended chunk length."""
         return next(row for row in self.rows if row.horizon == self.chunk_size)
 
     @property
     def misaligned(self) -> list[str]:
-        """Target demonstrations to look at, or leave out."""
+        """Ids of the target demonstrations to inspect or leave out."""
         return [pair.episode_id for pair in self.pairs if pair.misaligned]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The fields as JSON values."""
         return {"kind": "check", **asdict(self), "misaligned": self.misaligned}
 
 
 def choose_retrieval(target: Episode, shown: Episode, robot: RobotSpec) -> Retrieval:
-    """A suite's own where the data are its kind; otherwise `world` by all that both sides have."""
+    """The retrieval of a suite that fits the data; otherwise `world` with all cameras and objects of both."""
     for suite in suites().values():
         name = suite.retrieval_for(target, shown)
         if name is not None:
@@ -90,10 +90,10 @@ def check_pool(
     n_moments: int = N_MOMENTS,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Check:
-    """Retrieve for moments of the target as a policy would, and compare what each then does.
+    """Retrieve for target frames as a policy would, and compare the retrieved actions with the true ones.
 
     Args:
-        progress: told of how many target demonstrations, twice where some are paired.
+        progress: called with target demonstrations done and their total; counts twice if some are paired.
     """
     started = time.monotonic()
     if not target.episode_ids or not pool.episode_ids:
@@ -109,7 +109,7 @@ def check_pool(
             "map both to the same action space with --map"
         )
     robot = robot or robot_of(target)
-    assert robot is not None  # there is a demonstration
+    assert robot is not None  # target is not empty
     chosen = choose_retrieval(first, shown, robot) if retrieval is None else find_retrieval(retrieval, robot)
     describer, config = chosen
     if len(target.episode_ids) < MIN_TARGET:
@@ -144,10 +144,10 @@ def check_pool(
 
 
 def _recommend(rows: Sequence[HorizonRow]) -> int:
-    """The longest chunk over which what is retrieved keeps up: a rule of thumb.
+    """The longest chunk for which the retrieved actions stay close enough: a rule of thumb.
 
-    A longer chunk says more against holding still, and asks for fewer looks; but what is retrieved drifts
-    away, and the policy has to correct that without looking.
+    A longer chunk is easier to tell from holding still and needs fewer observations. But the retrieved
+    actions drift, and the policy has to correct the drift without a new observation.
     """
     useful = [row for row in rows if row.high < WEAK]
     useful = [row for row in useful if row.ratio < WEAK] or useful
@@ -156,7 +156,7 @@ def _recommend(rows: Sequence[HorizonRow]) -> int:
 
 
 def _verdict(row: HorizonRow, n_target: int) -> str:
-    """Both as it is retrieved and moved to begin where the robot is, it must surely be a tenth nearer."""
+    """Holds if the error is clearly a tenth below holding still, both as retrieved and moved to the robot."""
     if row.low >= WEAK:
         return f"{FAILS}: what is retrieved is no nearer than holding still"
     if row.high >= WEAK:

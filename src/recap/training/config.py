@@ -1,4 +1,4 @@
-"""What a training run is: its data, its policy and its schedule."""
+"""Configuration of a training run: data, policy and schedule."""
 
 from __future__ import annotations
 
@@ -8,97 +8,97 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from recap import config as configs
-from recap.errors import InputError
+from recap.errors import InputError, one_of
 from recap.policies.config import PolicyConfig
 
 
 @dataclass(frozen=True)
 class PairsConfig:
-    """How a moment of the pool is chosen for each moment of the target."""
+    """How frames of the pool are chosen as matches for each frame of the target."""
 
-    k: int = 3
-    action_weight: float = 1.0  # of the chunk to come, which only training knows
+    k: int = 3  # matches per target frame
+    action_weight: float = 1.0  # weight of the true actions to come, which only training knows
     allow_twin: bool = True  # whether the pool's demonstration of the same scene may be matched
-    n_candidates: int | None = None
-    misaligned: float = 0.0  # share of the target's demonstrations that are matched at random, on purpose
-    leave_out: bool = False  # demonstrations whose residual stands out are not learned from
-    step_weight: float = 0.0  # of the differences from one action of that chunk to the next
-    by: str = "scene"  # which demonstrations are pairs: scene, order, column:NAME or FILE.csv
+    n_candidates: int | None = None  # demonstrations that stage 1 keeps; None: as the retrieval says
+    misaligned: float = 0.0  # share of target demonstrations that get random matches, for experiments
+    leave_out: bool = False  # leave out demonstrations with an outlying residual
+    step_weight: float = 0.0  # weight of the differences between consecutive true actions
+    by: str = "scene"  # how demonstrations are paired: scene, order, column:NAME or FILE.csv
 
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """What is varied at every step; none of it changes what is true."""
+    """Data augmentation; inputs and targets stay consistent."""
 
     # Lengths are in the unit of the robot's positions; joints count as positions.
-    mirror: bool = False  # left and right are swapped: in a plane, where robot and object are symmetric
-    chunk_noise: float = 0.0  # smooth shift of the retrieved chunk; the residual takes it back
-    state_noise: float = 0.0  # by which measured positions are off
-    turn_noise: float = 0.0  # rad, likewise
-    retrieval_dropout: float = 0.1  # share of samples that see no retrieved chunk
-    image_dropout: float = 0.3  # share of samples that see no image
-    latent_noise: float = 0.1  # of a latent's deviation
-    action_given: float = 0.0  # share of samples that are given the action, and learn what comes of it
-    image_copies: int = 0  # of each picture, varied by the two below; encoded once, and kept
-    image_shift: float = 0.06  # share of a side by which the pictures of a demonstration are shifted
-    image_colour: float = 0.2  # share by which their brightness, contrast and saturation change
-    chunk_turn: float = 0.0  # by which numbers of 6-D rotations of the retrieved chunk are off, smoothly
-    shift: float = 0.0  # of everything sideways, in samples that see no image: only in the world's frame
-    turn: float = 0.0  # degrees, either way, by which everything is turned, likewise; only in the plane
-    # What was retrieved, its scene and all, is moved away from where it was shown, likewise: px or m, in
-    # deviations, and degrees about its main object, either way. The residual brings it back, and has only the
-    # poses to tell how far.
-    displace: float = 0.0
-    displace_turn: float = 0.0
+    mirror: bool = False  # swap left and right; only in a plane, for a symmetric robot and object
+    chunk_noise: float = 0.0  # smooth shift of the retrieved chunk; the residual target corrects it
+    state_noise: float = 0.0  # noise on measured positions
+    turn_noise: float = 0.0  # rad, noise on measured rotations
+    retrieval_dropout: float = 0.1  # share of samples without a retrieved chunk
+    image_dropout: float = 0.3  # share of samples without images
+    latent_noise: float = 0.1  # noise on image latents, relative to their deviation
+    action_given: float = 0.0  # share of samples that get the action as input and learn its outcome
+    image_copies: int = 0  # augmented copies of each picture, by the next two; encoded once and cached
+    image_shift: float = 0.06  # largest shift of a demonstration's pictures, as a share of a side
+    image_colour: float = 0.2  # largest relative change of brightness, contrast and saturation
+    chunk_turn: float = 0.0  # smooth shift of the rotation numbers of the retrieved chunk
+    shift: float = 0.0  # sideways shift of the whole scene, in samples without images
+    turn: float = 0.0  # degrees, largest rotation of the whole scene, likewise; only in the plane
+    # Displacement of the retrieved chunk with its scene, in samples without images. The residual target
+    # corrects it, and only the poses show how far it is.
+    displace: float = 0.0  # px or m, deviation of a shift of the retrieved scene
+    displace_turn: float = 0.0  # degrees, largest rotation of the retrieved scene about its main object
 
     @property
     def displaces(self) -> bool:
-        """Whether what was retrieved is moved away."""
+        """True if the retrieved chunk is displaced."""
         return self.displace > 0 or self.displace_turn > 0
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A whole training run."""
+    """A training run."""
 
     preset: str
     policy: PolicyConfig
     pairs: PairsConfig = field(default_factory=PairsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
-    # Demonstrations by standard name, packed snapshot or pool; several are separated by commas.
-    target: str = ""  # of the robot
-    pool: str = ""  # of the pool's embodiment
-    # What training may see, by attributes such as task_key=lift_pot; none: all.
+    # Standard name, packed snapshot or pool; separate several by commas.
+    target: str = ""  # demonstrations of the robot
+    pool: str = ""  # demonstrations of the pool's embodiment
+    # Attributes to select by, any of which is enough, such as task_key=lift_pot; none: all.
     target_where: tuple[str, ...] = ()
     pool_where: tuple[str, ...] = ()
-    n_demonstrations: int = 0  # of the target that are used; 0: all
-    co_training: bool = False  # the pool's demonstrations are learned from too, and none is retrieved
-    own_share: float = 0.0  # of co-training's moments that are the target's, at least; 0: as they come
-    held_out: float = 0.1  # share of the target's demonstrations that are for validation
+    n_demonstrations: int = 0  # target demonstrations to use; 0: all
+    co_training: bool = False  # learn from the pool's demonstrations too, and retrieve none
+    own_share: float = 0.0  # least share of target frames in co-training; 0: as they come
+    held_out: float = 0.1  # share of the target's scenes, or tasks, used for validation
+    held_out_by: str = "scene"  # "task" validates on tasks that are not trained on, as in later use
     seed: int = 0
     batch_size: int = 512  # over all processes and accumulated steps
     accumulate: int = 1
     n_iterations: int = 1800
     warm_up: int = 200
     learning_rate: float = 6e-4
-    decay: bool = False  # to zero along a cosine; False: it stays, and the smoothed weights settle
+    decay: bool = False  # to zero along a cosine; False: constant, and the weights are smoothed
     weight_decay: float = 0.05
-    action_loss: float = 16.0  # the paper's lambda
+    action_loss: float = 16.0  # weight of the action loss, the paper's lambda
     state_loss: float = 1.0
-    scale_future: bool = False  # with policy.future_change: the change is divided by its deviation
-    ema: float = 0.999  # 0: none
+    scale_future: bool = False  # with policy.future_change: divide the change by its deviation
+    ema: float = 0.999  # decay of the smoothed weights; 0: no smoothing
     max_norm: float = 1.0
-    bf16: bool = True  # where the device has it
-    compile: bool = True  # where there is a GPU
+    bf16: bool = True  # if the device supports it
+    compile: bool = True  # on a GPU
     checkpointing: bool = False  # recompute activations: slower, less memory
-    fsdp: bool = False  # of several processes each holds a part of the weights
+    fsdp: bool = False  # shard the weights over the processes
     validate_every: int = 250
-    save_every: int = 1000  # what a stopped run resumes from, four times its weights; 0: it cannot resume
-    patience: int = 0  # validations without a better one until it stops; 0: never
+    save_every: int = 1000  # iterations between states to resume from (four times the weights' size); 0: none
+    patience: int = 0  # validations without improvement after which training stops; 0: never
     weights: str | None = None  # published transformer to start from: directory or hub name
     init: str | None = None  # policy to fine-tune: its weights, statistics and autoencoder
     init_from: str | None = None  # policy, possibly of another robot, to copy matching weights from
-    autoencoder: str | None = None  # a published or trained autoencoder; none: a small one is trained first
+    autoencoder: str | None = None  # published or trained autoencoder; None: a small one is trained first
     autoencoder_iterations: int = 2800
     autoencoder_batch: int = 128
 
@@ -121,7 +121,7 @@ class TrainConfig:
         if augment.mirror and not planar:
             raise InputError(f"robot '{robot.name}' has no left and right to swap: set augment.mirror=false")
         for name in ("turn", "displace", "displace_turn"):
-            # A step relative to where the robot is does not say that it turns with the world.
+            # Relative numbers in the plane are not rotated with the world (see `Columns.of`).
             turns = planar and not self.policy.relative and robot.action_mode == "absolute"
             wrong = self.policy.canonical or (name == "turn" and not turns)
             if getattr(augment, name) > 0 and wrong:
@@ -135,7 +135,8 @@ class TrainConfig:
             raise InputError("augment.displace moves poses, and images alone have none: set it to 0")
 
     def _check_numbers(self) -> None:
-        """Every number by itself, before any data is loaded."""
+        """Check each number on its own, before data is loaded."""
+        one_of("held_out_by", self.held_out_by, ("scene", "task"))
         for part in (self, self.pairs, self.augment):
             prefix = {PairsConfig: "pairs.", AugmentConfig: "augment."}.get(type(part), "")
             for setting in fields(part):
@@ -161,7 +162,7 @@ class TrainConfig:
             raise InputError(f"pairs.k is {self.pairs.k}: give 1 or more")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The fields as JSON values."""
         return {**configs.plain(self), "policy": self.policy.to_json()}
 
 

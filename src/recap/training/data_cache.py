@@ -1,4 +1,4 @@
-"""Training data on disk: what takes minutes to make is mapped into memory by the next command, or process."""
+"""Training data on disk: computed once, memory-mapped by later commands and other processes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from recap.types import U8, Episode
 
 SIDES = ("train", "held_out")
 FACTS = "facts.json"
-VERSION = 1  # of what is written
-# What of a policy changes none of its data.
-APART = (
+VERSION = 1  # of the file format
+# Settings of a policy that do not change the data.
+UNRELATED = (
     "network",
     "backbone",
     "sampling",
@@ -42,33 +42,33 @@ APART = (
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All that training reads; arrays may be files that are mapped into memory."""
+    """All data that training reads; arrays may be memory-mapped files."""
 
     train: Samples
     held_out: Samples
-    pictures: U8  # (m, size, size, 3) canonical images, numbered
+    pictures: U8  # (m, size, size, 3) canonical images, by number
     statistics: Statistics
     stamp: RetrievalStamp
     n_episodes: tuple[int, int, int]  # train, held out, pool
-    left_out: tuple[str, ...] = ()  # of the first, for being mis-aligned
+    left_out: tuple[str, ...] = ()  # training demonstrations that were left out as mis-aligned
     contents: Mapping[str, Sequence[str]] = field(default_factory=dict)  # side -> ids of its episodes
-    owners: NDArray[np.int64] | None = None  # (m,) which episode each picture is of
-    folder: Path | None = None  # whose files are mapped into memory; None: all is in it
+    owners: NDArray[np.int64] | None = None  # (m,) episode of each picture
+    folder: Path | None = None  # of the memory-mapped files; None: all is in memory
 
 
 def cache_folder() -> Path:
-    """Where what can be computed again is kept."""
+    """The cache folder; everything in it can be computed again."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "recap"
 
 
 def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Episode]) -> str:
-    """Changes with every setting and every demonstration that changes the data."""
-    policy = {key: value for key, value in config.policy.to_json().items() if key not in APART}
+    """A hash of every setting and demonstration that the data depend on."""
+    policy = {key: value for key, value in config.policy.to_json().items() if key not in UNRELATED}
     describer, retrieval = find_retrieval(config.policy.retrieval_name, config.policy.robot)
     facts = [VERSION, policy, asdict(config.pairs), describer.fingerprint, retrieval.fingerprint]
     moved = asdict(config.augment) if config.augment.displaces else None  # it changes the statistics
-    facts += [config.held_out, config.co_training, config.own_share, moved, len(target)]
+    facts += [config.held_out, config.held_out_by, config.co_training, config.own_share, moved, len(target)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     for episode in (*target, *pool):
         texts = [getattr(episode, key) for key in TEXTS]
@@ -76,13 +76,13 @@ def data_key(config: TrainConfig, target: Sequence[Episode], pool: Sequence[Epis
         for _, values in sorted(arrays_of(episode).items()):
             digest.update(values.tobytes())
         for camera in config.policy.image.cameras if config.policy.sees else ():
-            digest.update(_of_film(episode.images.get(camera, ())).encode())
+            digest.update(_video_key(episode.images.get(camera, ())).encode())
     return digest.hexdigest()[:32]
 
 
-def _of_film(frames: Sequence[U8]) -> str:
-    """Changes with a film, which is not decoded for that: its hash, its file, or some of its frames."""
-    inner = getattr(frames, "_frames", frames)  # of frames that are picked from others
+def _video_key(frames: Sequence[U8]) -> str:
+    """A key for a camera's frames, without decoding a video: their hash, their file, or some of them."""
+    inner = getattr(frames, "_frames", frames)  # the frames that a selection refers to
     if hasattr(inner, "digest"):
         return str(inner.digest)
     path = getattr(inner, "path", None)
@@ -94,7 +94,7 @@ def _of_film(frames: Sequence[U8]) -> str:
 
 
 def write_facts(data: TrainingData, folder: Path) -> None:
-    """All that is not a table; with it a folder is whole."""
+    """Write everything but the tables; this file marks the folder as complete."""
     facts = {
         "stamp": asdict(data.stamp),
         "n_episodes": data.n_episodes,
@@ -108,7 +108,7 @@ def write_facts(data: TrainingData, folder: Path) -> None:
 
 
 def read_data(folder: Path) -> TrainingData | None:
-    """The data, mapped into memory; None where there are none, or they are damaged."""
+    """The memory-mapped data, or None if they are missing or damaged."""
     try:
         facts = json.loads((folder / FACTS).read_text("utf-8"))
         train, held_out = (from_tables(read_tables(folder / s), tuple(facts["tasks"][s])) for s in SIDES)
@@ -130,4 +130,4 @@ def read_data(folder: Path) -> TrainingData | None:
             folder,
         )
     except (OSError, KeyError, ValueError, TypeError, EOFError):
-        return None  # it can be made again
+        return None  # they are computed again

@@ -1,4 +1,4 @@
-"""What a training begins from: published weights, or a policy of ours, perhaps of another robot."""
+"""Initial weights of a training: published weights, or one of our policies, possibly of another robot."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from recap.policies.config import PolicyConfig
 from recap.policies.policy import TrainedPolicy
 from recap.training.autoencoder import check_autoencoder
 from recap.training.config import TrainConfig
-from recap.training.sharding import part_like
+from recap.training.sharding import shard_like
 
 
-def check_beginnings(config: TrainConfig) -> None:
-    """Refuse, before any data is loaded, published weights or policies to begin from that are not there."""
+def check_initial_checkpoints(config: TrainConfig) -> None:
+    """Raise an error, before data is loaded, if published weights or policies to start from are missing."""
     model = config.policy.network.model()
     if config.weights is not None:
         model.find_published(config.weights)
@@ -29,13 +29,13 @@ def check_beginnings(config: TrainConfig) -> None:
     model.task_encoder(config.policy)
 
 
-def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:
-    """The policy to go on from; one of another kind is refused."""
+def load_initial_policy(source: str, config: PolicyConfig) -> TrainedPolicy:
+    """The policy to fine-tune; one with another config is refused."""
     policy = from_pretrained(source)
     for field in fields(config):
         found, wanted = getattr(policy.config, field.name), getattr(config, field.name)
         if field.name in ("retrieval_name", "embodiment") and policy.config.canonical == config.canonical:
-            continue  # the same frame: what is retrieved is only carried over otherwise
+            continue  # both in the world's frame or neither: only the transform of retrieved chunks differs
         if found != wanted:
             raise InputError(
                 f"the policy {source} to go on from has another {field.name} ({found}, now {wanted}): "
@@ -45,14 +45,14 @@ def begin_from(source: str, config: PolicyConfig) -> TrainedPolicy:
 
 
 def load_fitting(models: Sequence[nn.Module], policy: TrainedPolicy, source: str) -> str:
-    """Weights of equal name and shape, into each of these models; says what was and was not loaded."""
+    """Copy weights of equal name and shape into each model; return a summary of what was loaded."""
     theirs, ours = policy.model.state_dict(), models[0].state_dict()
     fitting = [name for name, value in theirs.items() if name in ours and ours[name].shape == value.shape]
     if not any(theirs[name].ndim >= 2 for name in fitting):
         raise InputError(f"no weight of policy {source} fits this network: give the size that it has")
     for model in models:
         wanted = model.state_dict()
-        parts = {name: part_like(theirs[name].to(wanted[name].device), wanted[name]) for name in fitting}
+        parts = {name: shard_like(theirs[name].to(wanted[name].device), wanted[name]) for name in fitting}
         model.load_state_dict(parts, strict=False)
     n, of = (sum(value.numel() for name, value in ours.items() if name in known) for known in (fitting, ours))
     fresh = sorted(set(ours) - set(fitting))

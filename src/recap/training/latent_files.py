@@ -1,4 +1,4 @@
-"""What image slots hold of every picture, and of its varied copies: encoded once, and kept."""
+"""The contents of image slots for every picture and its augmented copies, encoded once and cached."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ AT_ONCE = 1024  # pictures that are encoded together
 
 @dataclass(frozen=True)
 class Variants:
-    """Some varied copies of each picture: shifted, and in other colours, as another light would show it.
+    """Augmented copies of each picture: shifted, and in other colours, as under other light.
 
-    In one copy all pictures of a demonstration are varied alike: what is now and what is to come must go
-    together; and copies can be encoded once and kept.
+    Within a copy all pictures of a demonstration are changed in the same way. This keeps present and future
+    images consistent, and copies can be encoded once.
     """
 
     n_copies: int
-    shift: float  # share of a side, the most
-    colour: float  # share by which brightness, contrast and saturation change, the most
-    owners: NDArray[np.int64]  # (m,) which demonstration each picture is of
+    shift: float  # largest shift, as a share of a side
+    colour: float  # largest relative change of brightness, contrast and saturation
+    owners: NDArray[np.int64]  # (m,) demonstration of each picture
 
     def __call__(self, pictures: U8, rows: slice, copy: int) -> U8:
         """One copy of these pictures."""
@@ -49,13 +49,13 @@ class Variants:
             shown[mine] = self._varied(shown[mine], np.random.default_rng((int(owner), copy)))
         return shown
 
-    def _varied(self, pictures: U8, dice: np.random.Generator) -> U8:
+    def _varied(self, pictures: U8, rng: np.random.Generator) -> U8:
         size = pictures.shape[1]
         most = round(self.shift * size)
-        down, right = dice.integers(-most, most + 1, size=2)
-        brightness, contrast, saturation = 1 + self.colour * dice.uniform(-1, 1, size=3)
+        down, right = rng.integers(-most, most + 1, size=2)
+        brightness, contrast, saturation = 1 + self.colour * rng.uniform(-1, 1, size=3)
         ahead = np.arange(size)
-        # What is beyond the edge is the edge again: there is nothing else to show.
+        # Beyond the edge, its pixels are repeated.
         moved = pictures[:, np.clip(ahead + down, 0, size - 1)][:, :, np.clip(ahead + right, 0, size - 1)]
         values = moved.astype(np.float32) * brightness
         values = (values - 127.5) * contrast + 127.5
@@ -64,14 +64,14 @@ class Variants:
         return out
 
 
-def shown_latents(
+def encode_latents(
     data: TrainingData,
     config: TrainConfig,
     encoder: FrameEncoder | None,
     accelerator: Accelerator,
     stages: Stages,
 ) -> Tensor:
-    """Latents (m, v, c, h, w) of pictures and what is made of them; pixels for a policy that sees them."""
+    """Latents (m, v, c, h, w) of pictures and their variants; pixels for a policy that sees them."""
     augment, image, folder = config.augment, config.policy.image, data.folder
     if not config.policy.sees:
         return torch.zeros(0)
@@ -80,33 +80,33 @@ def shown_latents(
         assert data.owners is not None
         variants = Variants(augment.image_copies, augment.image_shift, augment.image_colour, data.owners)
     if encoder is None and variants is None:
-        return torch.from_numpy(data.pictures).permute(0, 3, 1, 2)  # as they are
-    mirrored = encoder is not None and augment.mirror  # pixels are mirrored when they are shown
+        return torch.from_numpy(data.pictures).permute(0, 3, 1, 2)  # unchanged
+    mirrored = encoder is not None and augment.mirror  # pixels are mirrored when a batch is built
     device = accelerator.device
     if folder is None:
         with stages("encoding"):
-            return frozen_latents(encoder, data.pictures, device, mirrored, variants=variants)
+            return encode_pictures(encoder, data.pictures, device, mirrored, variants=variants)
     dtype: type = np.uint8 if encoder is None else np.float16 if device.type == "cuda" else np.float32
     facts = [mirrored, dtype.__name__, "" if encoder is None else encoder_key(encoder)]
     varied = [] if variants is None else [variants.n_copies, variants.shift, variants.colour]
     name = f"latents-{hashlib.sha256(json.dumps([*facts, *varied]).encode()).hexdigest()[:16]}"
     file, there = folder / f"{name}.npy", (folder / f"{name}.npy").exists()
-    accelerator.wait_for_everyone()  # all have looked
+    accelerator.wait_for_everyone()  # every process has looked for the file
     if there:
         stages.reuse("encoding")
         return torch.from_numpy(np.load(file, mmap_mode="c"))
     names = [f".{name}-{os.getpid()}"]
-    broadcast_object_list(names)  # of the main process: another run may be at the same
+    broadcast_object_list(names)  # of the main process: another run may write the same latents
     partial = folder / f"{names[0]}.npy"
     n_local = int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes))
-    variety = (1 + augment.image_copies) * (1 + mirrored)
-    shape = (len(data.pictures), variety, image.channels, image.latent_size, image.latent_size)
+    n_variants = (1 + augment.image_copies) * (1 + mirrored)
+    shape = (len(data.pictures), n_variants, image.channels, image.latent_size, image.latent_size)
     try:
         if accelerator.is_local_main_process:
             new_table(folder, names[0], shape, dtype)
         accelerator.wait_for_everyone()
         with stages("encoding"):
-            frozen_latents(
+            encode_pictures(
                 encoder,
                 data.pictures,
                 device,
@@ -126,7 +126,7 @@ def shown_latents(
     return torch.from_numpy(np.load(file, mmap_mode="c"))
 
 
-def frozen_latents(
+def encode_pictures(
     encoder: FrameEncoder | None,
     pictures: U8,
     device: torch.device,
@@ -137,13 +137,13 @@ def frozen_latents(
     part: tuple[int, int] = (0, 1),
     report: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Latents (m, v, c, h, w) of pictures: as they are, mirrored, and of each of their varied copies.
+    """Latents (m, v, c, h, w) of pictures: unchanged, mirrored, and the same for each augmented copy.
 
     Args:
-        encoder: None for pixels as they are.
-        mirrored: False leaves the mirror images out.
-        variants: makes the varied copies.
-        into: where they are written; otherwise memory, in 16 bits where there is a GPU.
+        encoder: None keeps pixels.
+        mirrored: False leaves out the mirror images.
+        variants: makes the augmented copies.
+        into: array to write to; None allocates memory, in 16 bits on a GPU.
         part: this process's number, and how many share the work.
     """
     sides, copies = 1 + mirrored, [None] if variants is None else [None, *range(variants.n_copies)]

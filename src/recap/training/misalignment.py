@@ -1,4 +1,4 @@
-"""Pairs gone wrong: put in on purpose, to see what they cost, and left out by what they look like."""
+"""Mis-aligned pairs: added on purpose to measure their cost, or left out for an outlying residual."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recap.pool.view import PoolView
-from recap.retrieval.pairs import Pairs, stand_out
+from recap.retrieval.pairs import Pairs, find_outliers
 from recap.robot import RobotSpec
 from recap.training.samples import ROWS, Samples, take_rows
 from recap.types import F32, F64, Episode
 
 
 def misalign(pairs: Pairs, pool: PoolView, share: float) -> Pairs:
-    """That share of the demonstrations matched with moments of the pool at random.
+    """Match this share of the demonstrations with random frames of the pool.
 
-    Which ones and with what depends on their names alone, not on who shares the work.
+    The choice depends only on the names of the demonstrations, not on the number of workers.
     """
     match = pairs.match.copy()
     lengths = np.array([len(pool.episode(name)) for name in pairs.pool_ids])
     for number, name in enumerate(pairs.target_ids):
-        dice = np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:16], 16))
-        if dice.random() >= share:
+        rng = np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:16], 16))
+        if rng.random() >= share:
             continue
-        mine = pairs.target[:, 0] == number
-        chosen = dice.integers(len(lengths), size=match[mine].shape[:2])
-        frames = (dice.random(chosen.shape) * lengths[chosen]).astype(np.int32)
+        rows = pairs.target[:, 0] == number
+        chosen = rng.integers(len(lengths), size=match[rows].shape[:2])
+        frames = (rng.random(chosen.shape) * lengths[chosen]).astype(np.int32)
         drawn = np.stack([chosen.astype(np.int32), frames], axis=-1)
-        match[mine] = np.where(match[mine][..., :1] >= 0, drawn, match[mine])
+        match[rows] = np.where(match[rows][..., :1] >= 0, drawn, match[rows])
     return replace(pairs, match=match)
 
 
@@ -43,26 +43,26 @@ def leave_out(
     units: F64 | None = None,
     folder: Path | None = None,
 ) -> tuple[Samples, tuple[str, ...]]:
-    """Without the demonstrations whose residual stands out, and their names, worst first.
+    """Leave out demonstrations with an outlying residual; return the rest and their names, worst first.
 
     Args:
-        samples: every moment of the episodes, in order.
-        units: (a,) by what the numbers of an action are divided, where they are of several kinds.
-        folder: for the files of what is left.
+        samples: every frame of the episodes, in order.
+        units: (a,) divisor of each number of an action, if they are of several kinds.
+        folder: for the files of the remaining samples.
     """
     owner = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
     ratios = residual_ratios(samples, owner, robot, units)
-    far = stand_out(ratios)
-    worst = [int(number) for number in np.argsort(-ratios) if far[number]]
+    outlying = find_outliers(ratios)
+    worst = [int(number) for number in np.argsort(-ratios) if outlying[number]]
     if not worst:
         return samples, ()
-    return take_rows(samples, ~far[owner], folder), tuple(episodes[number].id for number in worst)
+    return take_rows(samples, ~outlying[owner], folder), tuple(episodes[number].id for number in worst)
 
 
 def residual_ratios(
     samples: Samples, owner: NDArray[np.int64], robot: RobotSpec, units: F64 | None = None
 ) -> F64:
-    """Of each demonstration: the RMS of actions less those of the first match, over that of holding still."""
+    """RMS difference of actions and first match per demonstration, divided by that of holding still."""
     horizon = samples.actions.shape[1] // robot.act.size
     scale = 1.0 if units is None else np.square(np.tile(units, horizon))
     residual, count, still = np.zeros(len(samples)), np.zeros(len(samples)), 0.0

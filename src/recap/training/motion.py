@@ -1,4 +1,4 @@
-"""Scenes mirrored, turned and moved as numbers: everything, or only what was retrieved."""
+"""Mirrors, rotates and shifts scenes as numbers: the whole scene, or only the retrieved part."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from recap.policies.vectors import MARK, Numbers, numbers_of, spans, things_of, 
 from recap.training.config import AugmentConfig
 from recap.training.samples import Samples
 
-CHUNK = "absolute"  # actions as they are, beside the slots
+CHUNK = "absolute"  # key of absolute actions, which are not a slot
 RETRIEVED = ("retrieved_proprio", "retrieved_action")
 TURNS = ("rotation6d", "angle", "direction")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the numbers of one slot move."""
+    """How the numbers of one slot transform."""
 
-    mirror: Tensor  # (width,) -1 of what a mirror that swaps left and right turns about
-    sideways: Tensor  # (2, width) 1 of the x and of the y of places
-    pairs: Tensor  # (n,) where two numbers begin that turn with the world
-    lengths: Tensor  # (width,) 1 of positions and joints
-    turns: Tensor  # (width,) 1 of rotations and directions
-    marks: Tensor  # (width,) which number says whether it is there; -1: none
+    mirror: Tensor  # (width,) -1 for numbers that a left-right mirror negates
+    sideways: Tensor  # (2, width) 1 for the x and for the y of absolute positions
+    pairs: Tensor  # (n,) first column of each pair of numbers that rotates with the world
+    lengths: Tensor  # (width,) 1 for positions and joints
+    turns: Tensor  # (width,) 1 for rotations and directions
+    marks: Tensor  # (width,) column that says whether the object is there; -1: none
 
     @classmethod
     def of(cls, parts: tuple[Numbers, ...], device: torch.device) -> Columns:
-        """Of a slot."""
+        """The columns of a slot."""
         width, begins = width_of(parts), things_of(parts)
         mirror, sideways, lengths, turns = (torch.zeros(n, width) for n in (1, 2, 1, 1))
         mirror += 1
@@ -49,7 +49,7 @@ class Columns:
                 mirror[:, y] = -1
             elif part.kind == "rotation6d":
                 pairs += [x, x + 3]
-            # What is relative is in the plane as an object sees it, in space along the axes of the world.
+            # Relative numbers are in an object's frame in the plane, and along the world's axes in space.
             if part.kind in ("position", "direction") and (not part.relative or part.size == 3):
                 pairs.append(x)
             lengths[:, at] = part.kind in RELATIVE_KINDS
@@ -60,7 +60,7 @@ class Columns:
         return cls(*(tensor.to(device) for tensor in found))
 
     def turned(self, values: Tensor, angle: Tensor, about: Tensor) -> Tensor:
-        """Turned about a place (B, 2), by an angle (B,) each."""
+        """Rotate about a point (B, 2) by an angle (B,) each."""
         places = self.sideways[0, self.pairs]
         x, y = about[:, :1] * places, about[:, 1:] * places  # (B, n)
         first, second = values[:, self.pairs] - x, values[:, self.pairs + 1] - y
@@ -71,16 +71,16 @@ class Columns:
         return turned
 
     def moved(self, values: Tensor, about: Tensor, away: Tensor, angle: Tensor) -> Tensor:
-        """Turned, then moved; an object that is not there stays zeros."""
+        """Rotate, then shift; an absent object stays zeros."""
         return (self.turned(values, angle, about) + away @ self.sideways) * self.known(values)
 
     def known(self, values: Tensor) -> Tensor:
-        """1 for numbers of what is there, and of what needs no mark."""
+        """1 for numbers of present objects and for numbers without a mark."""
         return _at(values, self.marks, 1.0)
 
 
 class Motion:
-    """Mirrors, turns and moves rows of numbers, each as what it is."""
+    """Mirrors, rotates and shifts rows of numbers according to their kinds."""
 
     def __init__(self, config: PolicyConfig, device: torch.device) -> None:
         self.config, self.device = config, device
@@ -92,21 +92,21 @@ class Motion:
         self._origins = {name: self._origin_of(name, here) for name in RETRIEVED}
 
     def mirrored(self, name: str, values: Tensor, which: Tensor) -> Tensor:
-        """Left and right swapped in some rows, in the frame of an object or in the world."""
+        """Swap left and right in some rows, in the frame of an object or in the world."""
         columns, world = self.columns[name], 0.0 if self.config.canonical else self.config.image.world
         return torch.where(which[:, None], values * columns.mirror + world * columns.sideways[0], values)
 
     def displaced(
         self, picked: dict[str, Tensor], base: Tensor, proprio: Tensor, away: Tensor, angle: Tensor
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """What was retrieved with its scene, turned about its main object by an angle (B,) and moved (B, 2).
+        """Rotate the retrieved scene about its main object by an angle (B,), and shift it by (B, 2).
 
         Args:
             picked: the retrieved slots, (B, width) each.
             base: (B, H * a) the retrieved actions.
-            proprio: slot `proprio`, which what was retrieved may be relative to; it stays as it is.
+            proprio: slot `proprio`, unchanged; the retrieved numbers may be relative to it.
         """
-        first = self.config.chunk_size * self.config.proprio_dim  # after the robot's own places
+        first = self.config.chunk_size * self.config.proprio_dim  # the robot's own numbers come first
         world = {name: values + self._origin(name, values, proprio) for name, values in picked.items()}
         about = world["retrieved_proprio"][:, first : first + 2].clone()
         moved = {}
@@ -116,12 +116,12 @@ class Motion:
         return moved, self.columns[CHUNK].moved(base, about, away, angle)
 
     def _origin(self, name: str, values: Tensor, proprio: Tensor) -> Tensor:
-        """What these numbers are relative to: (B, width), zeros where nothing."""
+        """The origin of these numbers (B, width); zeros for absolute numbers."""
         origin, mark = self._origins[name]
         return _at(proprio, origin, 0.0) * _at(proprio, mark, 1.0) * self._world[name].known(values)
 
     def _origin_of(self, name: str, here: dict[str, tuple[Numbers, ...]]) -> tuple[Tensor, Tensor]:
-        """Each number's origin among those of slot `proprio`, and the origin's mark; -1: none."""
+        """Columns of slot `proprio` with each number's origin and with the origin's mark; -1: none."""
         config, robot, parts = self.config, self.config.robot, here[name]
         body, columns = robot.body, np.arange(robot.body.size)
         if name == "retrieved_action":
@@ -139,21 +139,21 @@ class Motion:
 
 
 def _at(values: Tensor, columns: Tensor, otherwise: float) -> Tensor:
-    """(B, n) of these columns; -1 stands for another value."""
+    """These columns (B, n) of the values; for column -1, `otherwise`."""
     return torch.nn.functional.pad(values, (1, 0), value=otherwise)[:, columns + 1]
 
 
 def displacement(
     augment: AugmentConfig, seeing: Tensor, normal: Callable[..., Tensor], uniform: Callable[[], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Shifts (B, 2) and turns (B,), none where an image would say otherwise; drawn by normal and uniform."""
+    """Random shifts (B, 2) and rotations (B,), zero for samples with images."""
     away = augment.displace * normal(len(seeing), 2)
     part = 2 * uniform() - 1
     return away * ~seeing[:, None], math.radians(augment.displace_turn) * part * ~seeing
 
 
 def displaced_samples(samples: Samples, config: PolicyConfig, augment: AugmentConfig) -> Samples:
-    """As training draws them: what is divided by has to know how far what was retrieved is moved."""
+    """Samples displaced as in training, so that the statistics include the displacement."""
     generator, motion = torch.Generator().manual_seed(0), Motion(config, torch.device("cpu"))
     proprio = torch.from_numpy(samples.fixed["proprio"])
     matched = {name: values.copy() for name, values in samples.matched.items()}

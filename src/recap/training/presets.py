@@ -1,4 +1,4 @@
-"""Training recipes by name: those of installed suites, and sizes that serve every robot."""
+"""Training recipes by name: those of installed suites, and sizes for any robot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recap.robot import RobotSpec
 from recap.suites import suites
 from recap.training.config import AugmentConfig, PairsConfig, TrainConfig
 
-# A run of seconds, to see that everything fits together.
+# A run of seconds that checks the set-up.
 DEBUG: Mapping[str, Any] = {
     "held_out": 0.34,
     "batch_size": 16,
@@ -34,7 +34,7 @@ DEBUG: Mapping[str, Any] = {
     "autoencoder_iterations": 4,
     "autoencoder_batch": 8,
 }
-# Published weights, fine-tuned on many GPUs.
+# Fine-tunes published weights on many GPUs.
 LARGE: Mapping[str, Any] = {
     "accumulate": 4,
     "n_iterations": 20_000,
@@ -42,12 +42,12 @@ LARGE: Mapping[str, Any] = {
     "learning_rate": 1e-4,
     "decay": True,
 }
-# Of the library's own networks, for any robot.
+# The library's own networks, for any robot.
 SIZES = ("debug", "small", "nano", "2b")
 
 
 def sizes() -> tuple[str, ...]:
-    """Of networks for any robot, those of installed backbones too."""
+    """All sizes for any robot, including those of installed backbones."""
     return (*SIZES, *_installed_sizes())
 
 
@@ -59,7 +59,7 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
     """A recipe with changes such as `policy.inputs=S` or `n_iterations=100`, checked together.
 
     Args:
-        robot: makes the recipe one for that robot; `name` is then the network's size.
+        robot: the robot that the recipe is for; `name` is then the network's size.
     """
     if robot is not None:
         if name not in sizes():
@@ -77,7 +77,7 @@ def preset(name: str, changes: Sequence[str] = (), robot: RobotSpec | None = Non
 
 
 def _fitting(policy: PolicyConfig) -> PolicyConfig:
-    """With images large enough that the widest vector of the robot fits a latent frame."""
+    """Enlarge the images until the robot's widest vector fits a latent frame."""
     widest = max(map(width_of, numbers_of(policy).values()))
     image, step = policy.image, policy.image.scale * policy.network.patch
     while policy.sees and image.channels * image.latent_size**2 < widest:
@@ -86,7 +86,7 @@ def _fitting(policy: PolicyConfig) -> PolicyConfig:
 
 
 def _for_robot(size: str, robot: RobotSpec) -> TrainConfig:
-    """A recipe for any robot: retrieval in the world's frame, images where it has cameras."""
+    """A recipe for any robot: retrieval in the world's frame, with images if it has cameras."""
     cameras = tuple(robot.cameras)
     measures = robot.object_kind in ("pose2", "pose3")
     if not cameras and not measures:

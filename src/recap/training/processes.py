@@ -1,7 +1,8 @@
-"""The processes of a run: what accelerate makes of them, and when they may be interrupted."""
+"""The processes of a run: set-up with accelerate, and stop signals."""
 
 from __future__ import annotations
 
+import atexit
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -16,22 +17,22 @@ from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGr
 from recap.errors import InputError, one_of
 from recap.training.config import TrainConfig
 
-# How long processes wait for the main one, which alone judges and rolls out: NCCL's ten minutes are too few.
+# Processes wait while the main one validates and rolls out: NCCL's default of ten minutes is too short.
 PATIENCE = timedelta(hours=4)
-TRACKERS = ("tensorboard", "wandb")  # accelerate's, besides metrics.jsonl
-# Ctrl-C, and what schedulers send before they take a machine away.
+TRACKERS = ("tensorboard", "wandb")  # of accelerate, in addition to metrics.jsonl
+# Ctrl-C, and the signals that schedulers send before they take a machine away.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def make_accelerator(
     config: TrainConfig, device: str | None = None, log: str = "tensorboard", out: Path | None = None
 ) -> Accelerator:
-    """Processes, precision and trackers: one process, or as many as torchrun started."""
+    """Set up processes, precision and trackers, for one process or as many as torchrun started."""
     if log == "wandb" and find_spec("wandb") is None:
         raise InputError("wandb is not installed: pip install wandb, or leave out --log wandb")
     cuda = torch.cuda.is_available() and device != "cpu"
-    # To an instruction of one token Cosmos' queries and keys do nothing (`policies/lean.py`): without a
-    # gradient of theirs the processes would wait for it.
+    # With an instruction of one token, the queries and keys of Cosmos' cross-attention have no effect
+    # (`policies/lean.py`) and get no gradient; DDP would wait for it.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(
         cpu=not cuda,
@@ -44,12 +45,12 @@ def make_accelerator(
 
 
 def cpu_has_bf16() -> bool:
-    """Whether this CPU multiplies bfloat16 in hardware: then it is twice as fast as float32."""
+    """True if this CPU has bfloat16 instructions: bfloat16 is then twice as fast as float32."""
     return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)())
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the run to stop: Ctrl-C, or a scheduler that needs the machine."""
+    """A signal stopped the run: Ctrl-C, or a scheduler that needs the machine."""
 
     def __init__(self, message: str = "", number: int = signal.SIGINT) -> None:
         super().__init__(*[message] if message else [])
@@ -57,8 +58,22 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def _handled(handler: Callable[[int], None]) -> Iterator[None]:
-    """Signals that ask to stop go to the handler; in the main thread, which alone gets them."""
+def leave_group_at_exit(accelerator: Accelerator) -> Iterator[None]:
+    """Leave the process group at exit if the run ends or is stopped; otherwise threads of gloo may abort.
+
+    Not after other errors: if only one process fails, leaving would wait for the others.
+    """
+    try:
+        yield
+    except Stopped:
+        atexit.register(accelerator.state.destroy_process_group)
+        raise
+    atexit.register(accelerator.state.destroy_process_group)
+
+
+@contextmanager
+def _signal_handler(handler: Callable[[int], None]) -> Iterator[None]:
+    """Pass stop signals to the handler, if this is the main thread: no other thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -72,27 +87,27 @@ def _handled(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Every signal that asks to stop does what Ctrl-C does."""
+    """Stop signals have the effect of Ctrl-C."""
 
     def stop(number: int) -> None:
         raise Stopped(number=number)
 
-    with _handled(stop):
+    with _signal_handler(stop):
         yield
 
 
 @contextmanager
-def noted(active: bool = True) -> Iterator[list[int]]:
-    """Signals that ask to stop are noted, and nothing else happens."""
-    asked: list[int] = []
-    with _handled(asked.append) if active else nullcontext():
-        yield asked
+def record_signals(active: bool = True) -> Iterator[list[int]]:
+    """Stop signals are only recorded, in the list."""
+    caught: list[int] = []
+    with _signal_handler(caught.append) if active else nullcontext():
+        yield caught
 
 
 @contextmanager
-def undisturbed(active: bool = True) -> Iterator[None]:
-    """Signals wait until the step is whole: half a step could not be resumed bit by bit."""
-    with noted(active) as asked:
+def delay_signals(active: bool = True) -> Iterator[None]:
+    """Delay stop signals until the step is complete: half a step could not be resumed exactly."""
+    with record_signals(active) as caught:
         yield
-    if asked:
-        raise Stopped(number=asked[0])
+    if caught:
+        raise Stopped(number=caught[0])

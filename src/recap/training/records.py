@@ -1,4 +1,4 @@
-"""What a run leaves behind: metrics as JSON lines and for a tracker, and pictures of what it predicts."""
+"""Output files of a run: metrics as JSON lines and for a tracker, and images of predictions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ N_SHOWN = 6
 
 
 class Records:
-    """A run's files; one that is not enabled writes nothing."""
+    """The files of a run; only the main process writes them."""
 
     def __init__(self, out: Path, accelerator: Accelerator, settings: Mapping[str, Any]) -> None:
         self.out, self.enabled = out, accelerator.is_main_process
         self._accelerator, self._settings, self._tracks = accelerator, settings, False
 
     def log(self, iteration: int, values: Mapping[str, Any]) -> None:
-        """Add a row."""
+        """Append a row of metrics."""
         if not self.enabled:
             return
         with (self.out / METRICS).open("a", encoding="utf-8") as file:
@@ -46,19 +46,19 @@ class Records:
         self._accelerator.log(numbers, iteration)
 
     def cut(self, iteration: int) -> None:
-        """Forget rows after an iteration that the run goes back to."""
+        """Remove rows after the iteration from which the run resumes."""
         file = self.out / METRICS
         if self.enabled and file.exists():
             lines = [line for line in file.read_text("utf-8").splitlines() if _iteration(line) <= iteration]
             write_whole(file, "".join(f"{line}\n" for line in lines))
 
     def write(self, name: str, values: Mapping[str, Any]) -> None:
-        """A JSON file."""
+        """Write a JSON file."""
         if self.enabled:
             write_whole(self.out / name, json.dumps(values, indent=1) + "\n")
 
     def picture(self, policy: TrainedPolicy, samples: Samples, source: BatchSource) -> None:
-        """`samples.png`: held-out moments, a row each: what was retrieved, now, predicted, what came."""
+        """Write `samples.png`: a row per held-out frame with retrieved, present, predicted and true image."""
         if not self.enabled or not policy.config.sees or not policy.config.future_image or not len(samples):
             return
         from recap.pictures import write_png
@@ -69,36 +69,36 @@ class Records:
         generator = torch.Generator(device).manual_seed(0)
         batch = source.take(rows, NO_AUGMENT, generator)
         noise = policy.model.draw_noise(len(rows), generator, device)
-        found = policy.model.sample(batch, noise, policy.config.sampling)
+        predicted = policy.model.sample(batch, noise, policy.config.sampling)
         columns = []
         for slot in policy.model.layout.images:
             if slot.denoised:
-                columns.append(policy.decode_frames(found[slot.name].float()))
+                columns.append(policy.decode_frames(predicted[slot.name].float()))
             columns.append(policy.decode_frames(batch.values[slot.name].float()))
         tall = [np.concatenate(list(column)) for column in columns]
         write_png(self.out / "samples.png", np.concatenate(tall, axis=1))
 
     def _begin(self) -> None:
-        """Start the tracker with the first row, so that a start that fails leaves none."""
+        """Start the tracker with the first row, so that a failed start leaves no files of it."""
         if self._tracks or not self._accelerator.log_with:
             return
         self._tracks = True
         folder = self.out.resolve()
         run = {"name": folder.name, "dir": str(folder), "resume": "allow", "config": dict(self._settings)}
-        # A run that goes on is the same one.
+        # A resumed run keeps its id.
         run["id"] = hashlib.sha256(str(folder).encode()).hexdigest()[:16]
         wandb = "wandb" in [str(tracker) for tracker in self._accelerator.log_with]
         self._accelerator.init_trackers("recap" if wandb else "tensorboard", init_kwargs={"wandb": run})
 
     def close(self) -> None:
-        """Write out what is waiting."""
+        """Flush and close the trackers."""
         if self._tracks:
             for tracker in self._accelerator.trackers:
                 tracker.finish()
 
 
 def git_state() -> dict[str, Any]:
-    """Commit and whether there are changes; empty outside a repository."""
+    """The commit, and whether there are uncommitted changes; empty outside a repository."""
     try:
         here = Path(__file__).parent
         commit = _git(here, "rev-parse", "HEAD")
@@ -116,7 +116,7 @@ def _iteration(line: str) -> int:
     try:
         return int(json.loads(line)["iteration"])
     except (ValueError, KeyError, TypeError):
-        return 1 << 62  # a torn line
+        return 1 << 62  # an incomplete line
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
@@ -128,14 +128,14 @@ def read_metrics(out: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def held_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
-    """The main process holds the run directory; a start that fails leaves nothing in it."""
+def lock_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterator[None]:
+    """Lock the run directory in the main process; a failed start leaves no other files in it."""
     if not accelerator.is_main_process:
         yield
         return
-    kept = {CONFIG, LOCK}
+    own_files = {CONFIG, LOCK}
     with hold_run_directory(out, config.to_json()):
-        is_new = {entry.name for entry in out.iterdir()} <= kept
+        is_new = {entry.name for entry in out.iterdir()} <= own_files
         try:
             yield
         except Exception:
@@ -143,6 +143,6 @@ def held_run(out: Path, config: TrainConfig, accelerator: Accelerator) -> Iterat
                 for entry in out.iterdir():
                     if entry.is_dir():
                         shutil.rmtree(entry)
-                    elif entry.name not in kept:
+                    elif entry.name not in own_files:
                         entry.unlink()
             raise

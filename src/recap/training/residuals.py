@@ -1,4 +1,4 @@
-"""How far what is retrieved is from what the robot does: by chunk length, and pair by pair."""
+"""How far the retrieved actions are from the robot's own: by chunk length, and by pair."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from recap.features.describer import TermDescriber
 from recap.pool.view import PoolView
 from recap.retrieval.config import RetrievalConfig
 from recap.retrieval.index import squared_distances
-from recap.retrieval.pairs import find_pairs, stand_out
+from recap.retrieval.pairs import find_outliers, find_pairs
 from recap.retrieval.retriever import Retriever
 from recap.robot import RobotSpec
 from recap.types import F64
 
-N_PERFECT = 200  # moments for which every chunk of the pool is tried
-MAX_POOL_FRAMES = 60_000  # searched for the perfect match
+N_PERFECT = 200  # frames that are compared with every chunk of the pool
+MAX_POOL_FRAMES = 60_000  # pool frames that are searched for the best chunk
 I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class HorizonRow:
-    """How far off, RMS over a chunk of that length, in `Check.unit`."""
+    """RMS errors over chunks of one length, in `Check.unit`."""
 
     horizon: int
-    still: float  # by holding still
-    residual: float  # by what is retrieved, the pair's own scene left out: what a policy meets at test time
-    corrected: float  # the same moved to begin where the robot is: what any policy could see and take off
-    paired: float  # corrected, with the scene's twin allowed, as training pairs are
-    perfect: float  # corrected, by the pool's chunk that fits best, known afterwards: no retriever beats it
+    still: float  # of holding still
+    residual: float  # of the retrieved chunk, never of the same scene: as at test time
+    corrected: float  # the same, moved to begin at the robot: any policy can see and correct this offset
+    paired: float  # corrected, with matches of the same scene allowed, as in training
+    perfect: float  # corrected, of the pool chunk that fits best: no retrieval can do better
     ratio: float  # residual / still
     corrected_ratio: float  # corrected / still
-    low: float  # 95 % of the corrected ratio, a bootstrap over target episodes
+    low: float  # 95 % interval of corrected_ratio, a bootstrap over target episodes
     high: float
-    ratio_low: float  # and of the ratio as retrieved
+    ratio_low: float  # 95 % interval of ratio
     ratio_high: float
 
 
 @dataclass(frozen=True)
 class PairRow:
-    """One target demonstration against its matches."""
+    """One target demonstration compared with its matches."""
 
     episode_id: str
-    matched_id: str  # the demonstration that most of its matches come from
+    matched_id: str  # the demonstration with most of its matches
     residual: float
-    ratio: float  # to the error of holding still, over all demonstrations
-    plateau: int  # longest run of looks that got the same moment
+    ratio: float  # to the error of holding still over all demonstrations
+    plateau: int  # longest run of successive queries with the same match
     misaligned: bool
 
 
 class Residuals:
-    """The moments, their matches, and the chunks of both sides in their canonical frames."""
+    """The queried frames, their matches, and the chunks of both in their canonical frames."""
 
     def __init__(
         self,
@@ -84,11 +84,11 @@ class Residuals:
         self.true, self.valid, held = self._chunks(target, target.episode_ids, self.moments)
         self.held, self.still = held, ""
         self._hold_still()
-        self.matches: dict[bool, list[tuple[int, int]]] = {}  # twin allowed -> as numbers of the index
+        self.matches: dict[bool, list[tuple[int, int]]] = {}  # twin allowed -> (index number, frame) each
         self.shown: dict[bool, F64] = {}  # twin allowed -> (n, H, a)
-        self.offset: dict[bool, F64] = {}  # (n, 1, a) from where the match stood to where the robot is
+        self.offset: dict[bool, F64] = {}  # (n, 1, a) from the match's position to the robot's
         for twin in (False, True):
-            if twin and not self.n_paired:  # there is none to allow
+            if twin and not self.n_paired:  # no demonstration has a twin
                 self.matches[True], self.shown[True] = self.matches[False], self.shown[False]
                 self.offset[True] = self.offset[False]
                 continue
@@ -106,10 +106,10 @@ class Residuals:
     def _chunks(
         self, view: PoolView, ids: Sequence[str], moments: Sequence[tuple[int, int]]
     ) -> tuple[F64, NDArray[np.bool_], dict[str, F64]]:
-        """Actions (n, H, a) in the frame of each moment and in `units`, which are there, ways to hold still.
+        """Actions (n, H, a) in each moment's frame and in `units`, their validity, and ways to hold still.
 
         Args:
-            moments: numbers of `ids`, and frames.
+            moments: (number in `ids`, frame) of each.
         """
         valid: list[NDArray[np.bool_]] = []
         actions: list[F64] = []
@@ -135,7 +135,7 @@ class Residuals:
         return np.stack(actions) / self.units, np.stack(valid), held
 
     def _hold_still(self) -> None:
-        """Positions are held by asking for the present one, other actions by the one before, or by none."""
+        """Choose how to hold still: repeat the present position, else the previous action, else zeros."""
         spread = _rms(self.true[:, :1] - self.true[:, :1].mean(axis=0), self.valid[:, :1])
         for name in ("where it is", "the action before"):
             if name in self.held and _rms(self.true[:, :1] - self.held[name], self.valid[:, :1]) < spread:
@@ -145,7 +145,7 @@ class Residuals:
 
     @property
     def n_paired(self) -> int:
-        """Target demonstrations whose scene the pool has too."""
+        """Target demonstrations with a scene that is also in the pool."""
         there = set(self.index.scene_ids)
         return sum(self.target.episode(name).scene_id in there for name in self.target.episode_ids)
 
@@ -155,11 +155,11 @@ class Residuals:
         return np.asarray((np.square(apart) * self.valid[:, :horizon, None]).sum(axis=(1, 2)))
 
     def n_numbers(self, horizon: int) -> F64:
-        """How many numbers a chunk has that are there: (n,)."""
+        """Valid numbers in each chunk: (n,)."""
         return np.asarray(self.valid[:, :horizon].sum(axis=1) * self.true.shape[2], np.float64)
 
     def row(self, horizon: int) -> HorizonRow:
-        """All moments at one length."""
+        """The errors at one chunk length."""
         still, residual = self.error(self.rest, horizon), self.error(self.shown[False], horizon)
         corrected, paired = (self.error(self.shown[t] + self.offset[t], horizon) for t in (False, True))
         bounds = (*self._interval(corrected, still), *self._interval(residual, still))
@@ -167,11 +167,11 @@ class Residuals:
         sums = [part.sum() for part in (still, residual, corrected, paired)]
         a, b, c, d = (float(np.sqrt(part / n)) for part in sums)
         perfect = self._perfect(horizon)
-        least = max(a, 1e-9)  # where nothing ever moves
+        least = max(a, 1e-9)  # avoids division by zero if nothing moves
         return HorizonRow(horizon, a, b, c, d, perfect, b / least, c / least, *bounds)
 
     def _interval(self, residual: F64, rest: F64) -> tuple[float, float]:
-        """Of the ratio, over target episodes drawn anew."""
+        """95 % interval of the ratio, a bootstrap over target episodes."""
         numbers, at = np.unique(self.episode_of, return_inverse=True)
         sums = np.stack([np.bincount(at, part) for part in (residual, rest)])  # (2, episodes)
         drawn = np.random.default_rng(0).integers(len(numbers), size=(2000, len(numbers)))
@@ -180,7 +180,7 @@ class Residuals:
         return float(low), float(high)
 
     def _perfect(self, horizon: int) -> float:
-        """RMS of the pool's chunk that fits best when moved to begin here, the scene's own left out."""
+        """RMS error of the pool's best chunk after moving it to begin here; the same scene is left out."""
         chunks, episodes = self._every_chunk()
         part = np.ascontiguousarray(chunks[:, :horizon].reshape(len(chunks), -1), np.float32)
         scenes = np.array(self.index.scene_ids)[episodes]
@@ -197,7 +197,7 @@ class Residuals:
         return float(np.sqrt(total / max(n, 1)))
 
     def _every_chunk(self) -> tuple[F64, I64]:
-        """Chunks of the pool from where each begins, or as many as are searched, and whose they are."""
+        """Chunks of the pool (at most MAX_POOL_FRAMES) relative to their first frame, and their episodes."""
         if self._pool_chunks is None:
             n = int(self.index.ends[-1])
             rows = np.unique(np.linspace(0, n - 1, min(n, MAX_POOL_FRAMES)).astype(np.int64))
@@ -210,7 +210,7 @@ class Residuals:
         return self._pool_chunks
 
     def pairs(self, horizon: int) -> tuple[PairRow, ...]:
-        """Each target demonstration as it would be trained on, worst first."""
+        """Each target demonstration with its training pairs, worst first."""
         rest, count = self.error(self.rest, horizon), self.n_numbers(horizon)
         residual = self.error(self.shown[True] + self.offset[True], horizon)
         still = max(float(np.sqrt(rest.sum() / count.sum())), 1e-9)
@@ -222,29 +222,27 @@ class Residuals:
             value = float(np.sqrt(residual[mine].sum() / max(count[mine].sum(), 1.0)))
             ids = self.target.episode_ids[number], self.index.episode_ids[usual]
             found.append(PairRow(*ids, value, value / still, _longest_run(matched), False))
-        ratios = np.array([pair.ratio for pair in found])
-        found = [
-            replace(pair, misaligned=bool(far)) for pair, far in zip(found, stand_out(ratios), strict=True)
-        ]
+        outlying = find_outliers(np.array([pair.ratio for pair in found]))
+        found = [replace(pair, misaligned=bool(far)) for pair, far in zip(found, outlying, strict=True)]
         return tuple(sorted(found, key=lambda pair: -pair.residual))
 
 
 class _Fixed:
-    """A view as a source."""
+    """A source that always gives the same view."""
 
     def __init__(self, view: PoolView) -> None:
         self._view = view
 
     def view(self) -> PoolView:
-        """Always this one."""
+        """The view."""
         return self._view
 
 
 def _units(robot: RobotSpec, target: PoolView) -> F64:
-    """(a,) by what an action is divided: where it has several kinds of numbers, each kind by its deviation.
+    """(a,) divisors of the numbers of an action: with several kinds, the deviation of each kind.
 
-    Otherwise a gripper from 0 to 1 would outweigh metres. The least is a policy's: a tool that is kept level
-    may tilt a little in the pool.
+    Otherwise a gripper from 0 to 1 would outweigh metres. The least deviation is that of a policy: a tool
+    that stays level here may tilt slightly in the pool.
     """
     kinds = np.array([feature.kind for feature in robot.act.features for _ in range(feature.size)])
     units = np.ones(len(kinds))
@@ -259,14 +257,14 @@ def _units(robot: RobotSpec, target: PoolView) -> F64:
 
 
 def _spread(view: PoolView, n_moments: int) -> list[list[int]]:
-    """Frames at even distances in every episode: at least four each, so that pairs can be ranked."""
+    """Evenly spaced frames of every episode: at least four each, so that pairs can be ranked."""
     each = max(4, n_moments // len(view.episode_ids))
     found = []
     for episode_id in view.episode_ids:
         length = len(view.episode(episode_id))
         n = min(each, length)
-        # In the middle of equal parts: first and last frames, which hold still by themselves, count no more
-        # than any other.
+        # Centres of equal parts: first and last frames, where the robot is often at rest, get no more weight
+        # than others.
         found.append([int(t) for t in (np.arange(n) + 0.5) * length / n])
     return found
 

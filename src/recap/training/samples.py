@@ -1,4 +1,4 @@
-"""One row a moment of the target: what the slots hold, and what is to be predicted."""
+"""One row per target frame: the contents of the slots, and the prediction targets."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from recap.training.tables import new_table
 from recap.types import F32, F64, U8, Conditioning, Episode, FrameRef
 
 I64 = NDArray[np.int64]
-ROWS = 65_536  # that are in memory at once
-SPARSE = 8  # of a film of which fewer frames are wanted, each is looked up
+ROWS = 65_536  # processed at once, which limits memory
+SPARSE = 8  # a video is read in sequence if more than one in this many frames is needed
 NOWHERE = np.zeros(3)
 MAX_CAMERAS = 32
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Moments of the target as raw numbers; k matches each, n moments."""
+    """Frames of the target as raw numbers: n frames with k matches each."""
 
-    fixed: dict[str, F32]  # slot -> (n, width): what does not depend on the match
+    fixed: dict[str, F32]  # slot -> (n, width): independent of the match
     matched: dict[str, F32]  # slot -> (n, k, width)
-    actions: F32  # (n, H * a) of the demonstration, canonical
+    actions: F32  # (n, H * a) of the demonstration, in the canonical frame
     base: F32  # (n, k, H * a) what the residual is added to
-    valid: F32  # (n, H * a) 1 where the demonstration had that action
-    weight: F32  # (n, k) to draw a match by; a row of zeros has none
-    images: dict[str, I64]  # image slot -> (n,) or (n, k) pictures: while it is filled keys, then numbers
-    tasks: tuple[str, ...]  # the instructions
-    task: I64  # (n,) which one
+    valid: F32  # (n, H * a) 1 where the demonstration has that action
+    weight: F32  # (n, k) probability of each match; zeros: no match
+    images: dict[str, I64]  # image slot -> (n,) or (n, k) picture keys while it is filled, then numbers
+    tasks: tuple[str, ...]  # distinct instructions
+    task: I64  # (n,) index into `tasks`
 
     def __len__(self) -> int:
         return len(self.actions)
 
 
-def new_samples(config: PolicyConfig, episodes: Sequence[Episode], k: int, folder: Path | None) -> Samples:
-    """Room for every moment of some demonstrations with k matches each: in memory, or files of a folder."""
+def empty_samples(config: PolicyConfig, episodes: Sequence[Episode], k: int, folder: Path | None) -> Samples:
+    """Empty tables for every frame of some demonstrations with k matches each, in memory or in files."""
     n = sum(map(len, episodes))
     numbers, layout, width = numbers_of(config), build_layout(config), config.chunk_size * config.action_dim
 
@@ -78,11 +78,11 @@ def new_samples(config: PolicyConfig, episodes: Sequence[Episode], k: int, folde
 
 
 def picture_key(episode: int, t: int, frame_t: int, camera: int) -> int:
-    """What a picture shows, as one number: frame t through a camera, in the canonical frame of frame_t."""
+    """A key for a picture: frame t of a camera, in the canonical frame of frame_t."""
     return ((episode * MAX_FRAMES + t) * MAX_FRAMES + frame_t) * MAX_CAMERAS + camera
 
 
-def shown_by(keys: I64) -> tuple[I64, I64, I64, I64]:
+def split_picture_keys(keys: I64) -> tuple[I64, I64, I64, I64]:
     """Episode, t, frame_t and camera of each picture."""
     rest, camera = np.divmod(keys, MAX_CAMERAS)
     rest, frame_t = np.divmod(rest, MAX_FRAMES)
@@ -91,12 +91,12 @@ def shown_by(keys: I64) -> tuple[I64, I64, I64, I64]:
 
 
 def number_pictures(sides: Sequence[Samples], first: int = 0) -> I64:
-    """Put numbers in the place of keys, in the order in which moments need the pictures; returns the keys."""
-    asked = [np.zeros(0, np.int64)]
+    """Replace keys by numbers, in the order of first use; return the keys in that order."""
+    used_keys = [np.zeros(0, np.int64)]
     for side in sides if sides[0].images else ():
         columns = [table.reshape(len(side), -1) for table in side.images.values()]
-        asked.append(np.concatenate(columns, axis=1).ravel())
-    keys, at = np.unique(np.concatenate(asked), return_index=True)
+        used_keys.append(np.concatenate(columns, axis=1).ravel())
+    keys, at = np.unique(np.concatenate(used_keys), return_index=True)
     order = np.argsort(at)
     numbers = first + np.argsort(order)
     for side in sides:
@@ -105,7 +105,7 @@ def number_pictures(sides: Sequence[Samples], first: int = 0) -> I64:
     return np.asarray(keys[order])
 
 
-def develop(
+def render_pictures(
     episodes: Sequence[Episode],
     keys: I64,
     aligner: Aligner,
@@ -113,37 +113,37 @@ def develop(
     folder: Path | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> U8:
-    """The pictures (m, size, size, 3), each film decoded once and in order, several at a time.
+    """Make the pictures (m, size, size, 3); each video is decoded once and in order, several in parallel.
 
     Args:
-        aligner: into whose frames they are warped; those of other views are only made square.
+        aligner: its frames are used to warp top-down views; other views are only made square.
     """
     size = config.image.size
     pictures: U8 = new_table(folder, "pictures", (len(keys), size, size, 3), np.uint8)
-    owner, at, frame_at, camera = shown_by(keys)
+    owner, at, frame_at, camera = split_picture_keys(keys)
     order = np.lexsort((at, camera, owner))
-    films = np.split(order, np.flatnonzero(np.diff(owner[order] * MAX_CAMERAS + camera[order])) + 1)
+    videos = np.split(order, np.flatnonzero(np.diff(owner[order] * MAX_CAMERAS + camera[order])) + 1)
 
-    def work(mine: I64) -> int:
-        if not len(mine):
+    def render(numbers: I64) -> int:
+        if not len(numbers):
             return 0
-        episode, name = episodes[owner[mine[0]]], config.image.cameras[camera[mine[0]]]
-        shown, fit = episode.images[name], config.robot.cameras[name].fit
-        first, last = int(at[mine[0]]), int(at[mine[-1]])
-        in_a_row = (last - first) < SPARSE * len(mine)
-        walk, now, image = islice(iter(shown), first, None), first - 1, np.zeros(0, np.uint8)
-        for number in mine:
-            if not in_a_row:
-                image = shown[int(at[number])]
-            while in_a_row and now < at[number]:
-                image, now = next(walk), now + 1
-            where = aligner.frame(episode, int(frame_at[number])) if config.warps else NOWHERE
-            pictures[number] = canonical_image(image, where, config.image, config.warps, fit)
-        return len(mine)
+        episode, name = episodes[owner[numbers[0]]], config.image.cameras[camera[numbers[0]]]
+        frames, fit = episode.images[name], config.robot.cameras[name].fit
+        first, last = int(at[numbers[0]]), int(at[numbers[-1]])
+        sequential = (last - first) < SPARSE * len(numbers)
+        reader, position, image = islice(iter(frames), first, None), first - 1, np.zeros(0, np.uint8)
+        for number in numbers:
+            if not sequential:
+                image = frames[int(at[number])]
+            while sequential and position < at[number]:
+                image, position = next(reader), position + 1
+            frame = aligner.frame(episode, int(frame_at[number])) if config.warps else NOWHERE
+            pictures[number] = canonical_image(image, frame, config.image, config.warps, fit)
+        return len(numbers)
 
     done = 0
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for n in threads.map(work, films):
+        for n in threads.map(render, videos):
             done += n
             if progress is not None and len(keys):
                 progress(done, len(keys))
@@ -154,8 +154,8 @@ class SampleBuilder:
     """Fills in the samples of demonstrations.
 
     Args:
-        samples: room for all of one side of the split.
-        numbers: of the pool's demonstrations among all episodes, for their pictures.
+        samples: tables for one whole side of the split.
+        numbers: pool episode -> its number among all episodes, for picture keys.
     """
 
     def __init__(
@@ -174,51 +174,51 @@ class SampleBuilder:
         self.retrieved = [slot for slot in build_layout(config).vectors if slot.retrieved]
 
     def fill(self, first: int, number: int) -> None:
-        """Every moment of every demonstration, from a row on; the first one has this number."""
+        """Fill in every frame, starting at row `first`; `number` is the first demonstration's number."""
         row = 0
         for i, episode_id in enumerate(self.target.episode_ids):
             episode = self.target.episode(episode_id)
             for t in range(len(episode)):
-                self._fill_moment(first + row, row, episode, t, number + i)
+                self._fill_row(first + row, row, episode, t, number + i)
                 row += 1
 
-    def _fill_moment(self, row: int, pair: int, episode: Episode, t: int, number: int) -> None:
+    def _fill_row(self, row: int, pair: int, episode: Episode, t: int, number: int) -> None:
         config, out = self.config, self.samples
         refs: list[FrameRef] = [] if self.pairs is None else self.pairs.refs(pair)
         horizon = config.chunk_size
-        ahead = t + np.arange(horizon)
-        valid = (ahead < len(episode)).astype(np.float32)
-        ahead = np.minimum(ahead, len(episode) - 1)
+        chunk_frames = t + np.arange(horizon)
+        valid = (chunk_frames < len(episode)).astype(np.float32)
+        chunk_frames = np.minimum(chunk_frames, len(episode) - 1)
         end = min(t + horizon, len(episode) - 1)
-        given: list[Conditioning] = [
+        conditionings: list[Conditioning] = [
             build_conditioning(self.pool, chosen, episode, t, self.retrieval, config.robot)
             for chosen in ([[ref] for ref in refs] or [[]])
         ]
-        frame, robot = given[0].frame, config.robot
-        actions = self._into(robot.act, frame, episode.actions[ahead].astype(np.float64))
+        frame, robot = conditionings[0].frame, config.robot
+        actions = self._into(robot.act, frame, episode.actions[chunk_frames].astype(np.float64))
         proprio = self._into(robot.body, frame, episode.proprio[end].astype(np.float64))
         objects = np.zeros(0)
         if config.measures:
             objects = self.retrieval.aligner.objects(episode, end, end + 1, frame)[0][0]
-        moments = [vectors_of(one, config) for one in given]
+        moments = [vectors_of(one, config) for one in conditionings]
         out.fixed["proprio"][row] = moments[0].vectors["proprio"]
-        ahead_of = targets_of(actions, proprio, objects, moments[0], config)
-        out.fixed["future_proprio"][row] = ahead_of["future_proprio"]
+        targets = targets_of(actions, proprio, objects, moments[0], config)
+        out.fixed["future_proprio"][row] = targets["future_proprio"]
         out.actions[row] = actions.ravel()
         out.valid[row] = np.repeat(valid, config.action_dim)
         if self.pairs is not None:
             out.weight[row] = self.pairs.weight[pair]
         for slot in self.retrieved:
-            # A moment without a match is never shown one: what stands in its place does not matter.
-            found = [m.vectors[slot.name] for m in moments if slot.name in m.vectors]
-            out.matched[slot.name][row] = self._padded(found or [np.zeros(slot.width, np.float32)])
+            # Without a match these slots are masked, so their contents do not matter.
+            matched = [m.vectors[slot.name] for m in moments if slot.name in m.vectors]
+            out.matched[slot.name][row] = self._padded(matched or [np.zeros(slot.width, np.float32)])
         out.base[row] = self._padded([m.base.ravel() for m in moments])
         out.task[row] = self.samples.tasks.index(episode.task)
         if config.sees:
-            self._fill_pictures(row, number, t, len(episode) - 1, given)
+            self._fill_pictures(row, number, t, len(episode) - 1, conditionings)
 
-    def _fill_pictures(self, row: int, number: int, t: int, last: int, given: list[Conditioning]) -> None:
-        """Keys of what the slots show: of the moment, of what is to come, and of each match."""
+    def _fill_pictures(self, row: int, number: int, t: int, last: int, inputs: list[Conditioning]) -> None:
+        """Picture keys of the slots: present, future and retrieved frames."""
         config, images = self.config, self.samples.images
 
         def key(episode: int, at: int, t: int, camera: str) -> int:
@@ -231,22 +231,22 @@ class SampleBuilder:
                 images[f"{name}/{camera}"][row] = key(number, min(t + steps, last), t, camera)
         for camera in config.image.retrieved if config.retrieval else ():
             for i, offset in enumerate(frame_offsets(config)):
-                shown = [now] * self.k  # where there is no match: any picture, never shown
-                for n, ref in enumerate(one.refs[0] for one in given if not one.is_empty):
+                picture_keys = [now] * self.k  # without a match: any picture, it is masked
+                for n, ref in enumerate(one.refs[0] for one in inputs if not one.is_empty):
                     at = min(ref.t + offset, len(self.pool.episode(ref.episode_id)) - 1)
-                    shown[n] = key(self.numbers[ref.episode_id], at, ref.t, camera)
-                images[f"retrieved_frame_{i}/{camera}"][row] = shown
+                    picture_keys[n] = key(self.numbers[ref.episode_id], at, ref.t, camera)
+                images[f"retrieved_frame_{i}/{camera}"][row] = picture_keys
 
     def _into(self, body: Body, frame: F64, values: F64) -> F64:
         return values if self.retrieval.aligner.in_world else body.into(frame, values)
 
     def _padded(self, values: list[F32]) -> F32:
-        """(k, width), the first repeated where there are fewer matches."""
+        """(k, width); the first row is repeated if there are fewer matches."""
         return np.stack([*values, *values[:1] * (self.k - len(values))])
 
 
 def tables_of(samples: Samples) -> dict[str, NDArray[Any]]:
-    """Every array by a name of its own."""
+    """Every array by a unique name."""
     tables = {name: getattr(samples, name) for name in ("actions", "base", "valid", "weight", "task")}
     for group in ("fixed", "matched", "images"):
         tables |= {f"{group}/{name}": values for name, values in getattr(samples, group).items()}
@@ -266,7 +266,7 @@ def from_tables(tables: Mapping[str, NDArray[Any]], tasks: tuple[str, ...]) -> S
 
 
 def take_rows(samples: Samples, rows: NDArray[Any], folder: Path | None = None) -> Samples:
-    """Some of the moments, by number or by mask, copied a part at a time."""
+    """Some of the rows, by number or mask, copied in parts."""
     numbers = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
     taken = {}
     for name, table in tables_of(samples).items():
@@ -277,8 +277,8 @@ def take_rows(samples: Samples, rows: NDArray[Any], folder: Path | None = None) 
     return from_tables(taken, samples.tasks)
 
 
-def with_share(samples: Samples, n_first: int, share: float) -> NDArray[np.int64]:
-    """The moments' numbers, the first n repeated until they are that share; once where they are more."""
+def oversample(samples: Samples, n_first: int, share: float) -> NDArray[np.int64]:
+    """Row numbers; the first n_first rows are repeated until they are that share, if they are fewer."""
     n_others = len(samples) - n_first
     wanted = max(n_first, round(share * n_others / (1 - share)))
     return np.concatenate([np.resize(np.arange(n_first), wanted), n_first + np.arange(n_others)])

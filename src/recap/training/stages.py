@@ -1,4 +1,4 @@
-"""How long each part of a run's preparation takes, and what of it was there already."""
+"""The time of each stage of a run's preparation, and the stages that were reused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Report = Callable[[str, int, int, str], None]  # what, done, of all, and what there is to say of it
+Report = Callable[[str, int, int, str], None]  # stage, done, total, note
 
 
 class Stages:
-    """Seconds until the first iteration, by stage, in their order."""
+    """Seconds until the first iteration, by stage and in order."""
 
     def __init__(self, report: Report | None = None) -> None:
         self._report = report
@@ -19,24 +19,24 @@ class Stages:
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Add the time within to a stage; that it begins is reported as 0 of 0."""
+        """Add the elapsed time to a stage; its start is reported as 0 of 0."""
         self.report(stage, 0, 0)
         began = time.monotonic()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - began
 
     def report(self, what: str, done: int, total: int, note: str = "") -> None:
-        """Tell who listens."""
+        """Call the listener, if there is one."""
         if self._report is not None:
             self._report(what, done, total, note)
 
     def move(self, source: str, stage: str, seconds: float) -> None:
-        """Seconds of one stage that belong to another."""
+        """Move seconds from one stage to another."""
         self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
         self.seconds[source] = max(0.0, self.seconds[source] - seconds)
 
     def reuse(self, *stages: str) -> None:
-        """These were prepared before."""
+        """Mark stages as reused."""
         self.reused += stages
 
     def __str__(self) -> str:

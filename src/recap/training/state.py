@@ -1,4 +1,4 @@
-"""Where a run stands, so that it goes on bit by bit as if it had not stopped: safetensors, no pickle."""
+"""The state of a run, from which it resumes bit by bit; safetensors, no pickle."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor, nn
 
 from recap.errors import DatasetError
 from recap.run_directory import whole_file
-from recap.training.sharding import gather, part_like
+from recap.training.sharding import gather, shard_like
 
 STATE = "state.safetensors"
 
 
 def save_state(
-    out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any, facts: dict[str, Any], write: bool = True
+    out: Path, model: nn.Module, ema: nn.Module, optimizer: Any, facts: dict[str, Any], write: bool = True
 ) -> None:
-    """Write weights, smoothed weights, the optimizer's moments and some facts, whole or not at all.
+    """Write weights, smoothed weights, optimizer moments and some facts, atomically.
 
     Args:
-        write: whether this process does; where weights are sharded, every process must call.
+        write: whether this process writes; with sharded weights every process must call.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors = _weights(model, smooth)
+    tensors = _weights(model, ema)
     for number, values in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{k}": torch.as_tensor(v) for k, v in values.items()}
     tensors = gather(tensors, torch.device("cpu"), keep=write)
@@ -40,19 +40,19 @@ def save_state(
                 partial,
                 metadata={"recap": json.dumps(facts)},
             )
-    except (OSError, SafetensorError) as error:  # safetensors does not say OSError where a disk is full
+    except (OSError, SafetensorError) as error:  # safetensors raises no OSError on a full disk
         why = getattr(error, "strerror", None) or error
         raise DatasetError(f"cannot write the run's state to {out} ({why}): the last one is kept") from error
 
 
-def load_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any) -> dict[str, Any] | None:
-    """Put everything back where it was; None when the run has not begun."""
+def load_state(out: Path, model: nn.Module, ema: nn.Module, optimizer: Any) -> dict[str, Any] | None:
+    """Restore the state and return its facts; None if there is no state yet."""
     from safetensors import SafetensorError, safe_open
 
     file = out / STATE
     if not file.exists():
         return None
-    wanted = _weights(model, smooth)
+    wanted = _weights(model, ema)
     learned = [p for group in optimizer.param_groups for p in group["params"]]
     tensors: dict[str, Tensor] = {}
     moments: dict[int, dict[str, Tensor]] = {}
@@ -63,19 +63,19 @@ def load_state(out: Path, model: nn.Module, smooth: nn.Module, optimizer: Any) -
                 value = opened.get_tensor(key)
                 if key.startswith("optimizer."):
                     _, number, name = key.split(".")
-                    moments.setdefault(int(number), {})[name] = part_like(value, learned[int(number)])
+                    moments.setdefault(int(number), {})[name] = shard_like(value, learned[int(number)])
                 else:
-                    tensors[key] = part_like(value, wanted.get(key))
+                    tensors[key] = shard_like(value, wanted.get(key))
     except (SafetensorError, OSError, KeyError, ValueError, IndexError) as error:
         raise DatasetError(f"{file} is damaged ({error}): remove it to start over") from error
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
-    smooth.load_state_dict({k[7:]: v for k, v in tensors.items() if k.startswith("smooth.")})
+    ema.load_state_dict({k[7:]: v for k, v in tensors.items() if k.startswith("smooth.")})
     state = optimizer.state_dict()
     optimizer.load_state_dict({"state": moments, "param_groups": state["param_groups"]})
     return dict(facts)
 
 
-def _weights(model: nn.Module, smooth: nn.Module) -> dict[str, Tensor]:
-    """By the names that they have in the file."""
+def _weights(model: nn.Module, ema: nn.Module) -> dict[str, Tensor]:
+    """All weights by their names in the file."""
     tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
-    return tensors | {f"smooth.{k}": v for k, v in smooth.state_dict().items()}
+    return tensors | {f"smooth.{k}": v for k, v in ema.state_dict().items()}

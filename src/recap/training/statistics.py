@@ -1,4 +1,4 @@
-"""What the numbers of a policy are divided by, from its training data."""
+"""Mean and deviation of a policy's numbers, from its training data."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from recap.policies.vectors import numbers_of, width_of
 from recap.training.samples import ROWS, Samples
 from recap.types import F32, F64
 
-ACTION_SHARE = 0.1  # of the least deviation, for what is predicted: it may be small and matter
+ACTION_SHARE = 0.1  # of the least deviation, for predicted actions: they may be small and matter
 
 
 def action_units(config: PolicyConfig) -> F64 | None:
-    """By what the numbers of an action are divided to be compared; None where they are of one kind."""
+    """(a,) divisors that make the numbers of an action comparable; None if the robot is not metric."""
     if not config.robot.is_metric:
         return None
     return np.concatenate([np.full(f.size, KINDS[f.kind].scale) for f in config.robot.action])
 
 
 def units_of(config: PolicyConfig) -> F32:
-    """By what the numbers of a whole chunk are divided: (H * a,)."""
+    """Divisors of the numbers of a whole chunk: (H * a,)."""
     units = action_units(config)
     one = np.ones(config.action_dim) if units is None else units
     return np.tile(one, config.chunk_size).astype(np.float32)
 
 
 def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
-    """Of every number; one that never varies keeps its scale, or is divided by the least its kind may be."""
+    """Mean and deviation of every number; a constant number gets the least deviation of its kind, or 1."""
 
     def action(part: slice) -> F32:
         base = samples.base[part]
@@ -49,11 +49,11 @@ def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
     for name, rows in tables.items():
         middle, deviation = _moments(rows, len(samples))
         assert len(deviation) == width_of(numbers[name]), name
-        # Where positions are in pixels, numbers are divided as they vary.
+        # Positions in pixels have no least deviation.
         share = (ACTION_SHARE if name == "action" else 1.0) * config.robot.is_metric
         floors = np.concatenate([np.full(part.size, share * part.least) for part in numbers[name]])
         mean[name] = middle.astype(np.float32)
-        # A number without a floor that never varies keeps its scale.
+        # A constant number without a least deviation keeps its scale.
         std[name] = np.where(
             floors > 0, np.maximum(deviation, floors), np.where(deviation > 1e-3, deviation, 1.0)
         ).astype(np.float32)
@@ -61,7 +61,7 @@ def statistics_of(samples: Samples, config: PolicyConfig) -> Statistics:
 
 
 def _moments(rows: Callable[[slice], F32], n: int) -> tuple[F64, F64]:
-    """Mean and deviation of each number (…, d), with a part of the n rows in memory at a time."""
+    """Mean and deviation of each number (…, d), computed in parts to limit memory."""
 
     def parts() -> Iterator[F32]:
         for begin in range(0, n, ROWS):

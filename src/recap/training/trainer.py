@@ -1,4 +1,4 @@
-"""The training loop: on one process or many, resumable, every number of it written down."""
+"""The training loop: for one process or many, resumable, with all metrics recorded."""
 
 from __future__ import annotations
 
@@ -22,19 +22,26 @@ from recap.policies.flow import draw_levels
 from recap.policies.model import SlotModel
 from recap.policies.policy import TrainedPolicy, change_deviations
 from recap.training.autoencoder import find_autoencoder, reconstruction
-from recap.training.batches import Ahead, BatchSource, Drawn
+from recap.training.batches import BatchSource, Prefetcher, PreparedBatch
 from recap.training.config import TrainConfig
 from recap.training.data import load_data
 from recap.training.data_cache import TrainingData
-from recap.training.init_from_checkpoint import begin_from, check_beginnings, load_fitting
-from recap.training.latent_files import shown_latents
+from recap.training.init_from_checkpoint import check_initial_checkpoints, load_fitting, load_initial_policy
+from recap.training.latent_files import encode_latents
 from recap.training.networks import build_networks, learning_rate, make_optimizer, with_change_deviations
-from recap.training.processes import Stopped, make_accelerator, noted, stopped_by_signals, undisturbed
-from recap.training.records import Records, git_state, held_run
-from recap.training.sharding import gather, local, shell
+from recap.training.processes import (
+    Stopped,
+    delay_signals,
+    leave_group_at_exit,
+    make_accelerator,
+    record_signals,
+    stopped_by_signals,
+)
+from recap.training.records import Records, git_state, lock_run
+from recap.training.sharding import empty_copy, gather, local
 from recap.training.stages import Report, Stages
 from recap.training.state import load_state, save_state
-from recap.training.validation import judge, replay_rms
+from recap.training.validation import replay_rms, validate
 
 LOG_EVERY = 25
 BEST, LAST = "best", "last"
@@ -42,7 +49,7 @@ BEST, LAST = "best", "last"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     best: Path
     last: Path
@@ -50,7 +57,7 @@ class Outcome:
     best_iteration: int
     best_loss: float
     seconds: float
-    left_out: tuple[str, ...] = ()  # demonstrations that were not learned from, for being mis-aligned
+    left_out: tuple[str, ...] = ()  # demonstrations left out as mis-aligned
 
 
 Rollout = Callable[[int, TrainedPolicy], dict[str, float]]
@@ -64,35 +71,35 @@ def train(
     rollout: Rollout | None = None,
     rollout_every: int = 0,
     data: TrainingData | None = None,
-    tell: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
     max_seconds: float = math.inf,
     device: str | None = None,
     log: str = "tensorboard",
 ) -> Outcome:
-    """Train what the config says into `out`; the same call resumes a run that was stopped.
+    """Run the training of a config in `out`; the same call resumes a stopped run.
 
     Args:
-        rollout: called with the policy so far every `rollout_every` iterations; what it returns is recorded.
-        data: given instead of loaded.
-        tell: called with lines about what a run begins from, and about what was prepared.
-        max_seconds: after so long the run stops as if interrupted, but without complaint.
-        device: cpu, or what accelerate finds.
-        log: where metrics go besides metrics.jsonl: tensorboard or wandb.
+        rollout: called with the current policy every `rollout_every` iterations; its results are logged.
+        data: used instead of loading data.
+        notify: called with lines about initial weights and preparation.
+        max_seconds: stop after this time, without an error; the run can be resumed.
+        device: cpu; otherwise accelerate chooses.
+        log: tracker of metrics, in addition to metrics.jsonl: tensorboard or wandb.
     """
     accelerator = make_accelerator(config, device, log, out)
     stages = Stages(progress)
-    say = tell if tell is not None and accelerator.is_main_process else lambda line: None
-    with accelerator.local_main_process_first():  # the others find what it fetched
-        check_beginnings(config)
-    with stopped_by_signals(), held_run(out, config, accelerator):
+    notify = notify if notify is not None and accelerator.is_main_process else lambda line: None
+    with accelerator.local_main_process_first():  # the others use what it downloads
+        check_initial_checkpoints(config)
+    with stopped_by_signals(), lock_run(out, config, accelerator), leave_group_at_exit(accelerator):
         if data is None:
-            with accelerator.local_main_process_first():  # the others map what it wrote into memory
-                data = load_data(config, stages, tell=say)
-        return _Run(config, out, data, accelerator, stages, say).train(rollout, rollout_every, max_seconds)
+            with accelerator.local_main_process_first():  # the others memory-map what it writes
+                data = load_data(config, stages, notify=notify)
+        return _Run(config, out, data, accelerator, stages, notify).train(rollout, rollout_every, max_seconds)
 
 
 class _Run:
-    """One run's moving parts."""
+    """The state of a run."""
 
     def __init__(
         self,
@@ -101,10 +108,10 @@ class _Run:
         data: TrainingData,
         accelerator: Accelerator,
         stages: Stages,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self.config, self.out, self.data = config, out, data
-        self.accelerator, self.stages, self.tell = accelerator, stages, tell
+        self.accelerator, self.stages, self.notify = accelerator, stages, notify
         self.device: torch.device = accelerator.device
         world = accelerator.num_processes * config.accumulate
         if config.batch_size % world:
@@ -113,69 +120,70 @@ class _Run:
                 f"{config.accumulate} accumulated steps: give a multiple of {world}"
             )
         self.micro = config.batch_size // world
-        begun = None if config.init is None else begin_from(config.init, config.policy)
-        if begun is not None:
-            self.data = data = replace(data, statistics=begun.statistics)
-        self.several = accelerator.num_processes > 1
-        self.sharded = self.several and config.fsdp
-        loss, self.smooth = build_networks(
-            config, begun, self.device, accelerator.num_processes if self.sharded else 1
+        initial = None if config.init is None else load_initial_policy(config.init, config.policy)
+        if initial is not None:
+            self.data = data = replace(data, statistics=initial.statistics)
+        self.distributed = accelerator.num_processes > 1
+        self.sharded = self.distributed and config.fsdp
+        loss, self.ema = build_networks(
+            config, initial, self.device, accelerator.num_processes if self.sharded else 1
         )
         source = None if config.init_from is None else from_pretrained(config.init_from)
         if source is not None:
-            tell(load_fitting([loss.model, self.smooth], source, str(config.init_from)))
-        if begun is not None:
-            self.encoder = begun.encoder
+            notify(load_fitting([loss.model, self.ema], source, str(config.init_from)))
+        if initial is not None:
+            self.encoder = initial.encoder
         else:
             first = None if source is None else source.encoder
             self.encoder = find_autoencoder(config, data, out, first, accelerator, stages)
         if self.encoder is not None:
             self.encoder.to(self.device).refuse_other(config.policy.image)
-        latents = shown_latents(self.data, config, self.encoder, accelerator, stages)
-        if config.scale_future and begun is None:
+        latents = encode_latents(self.data, config, self.encoder, accelerator, stages)
+        if config.scale_future and initial is None:
             statistics = with_change_deviations(data.statistics, data.train, latents)
             self.data = data = replace(data, statistics=statistics)
-        self.raw = loss.model
-        for model in (self.raw, self.smooth):
+        self.raw_model = loss.model
+        for model in (self.raw_model, self.ema):
             model.deviations = change_deviations(data.statistics, model)
-        optimizer = make_optimizer(self.raw, config)
-        # A sharded model brings its gradients together by itself: accelerate only sets the precision.
+        optimizer = make_optimizer(self.raw_model, config)
+        # A sharded model reduces its gradients itself: accelerate only sets the precision.
         self.model = accelerator.prepare_model(loss, evaluation_mode=self.sharded)
         self.optimizer = accelerator.prepare_optimizer(optimizer)
         self.source = BatchSource(data.train, latents, data.statistics, config.policy, self.device)
-        self.judge = BatchSource(
+        self.held_out_source = BatchSource(
             data.held_out, self.source.latents, data.statistics, config.policy, self.device
         )
-        self.ahead = Ahead(self._draw, config.n_iterations, self.device)
+        self.prefetcher = Prefetcher(self._draw, config.n_iterations, self.device)
         self.iteration, self.best_loss, self.best_iteration = 0, math.inf, 0
-        self.loss = math.inf  # on held-out demonstrations, when last judged
-        self.note = ""  # losses, for who watches
+        self.loss = math.inf  # on held-out demonstrations, at the last validation
+        self.errors: dict[str, float] = {}  # of held-out chunks, at the last validation
+        self.note = ""  # losses, for the progress bar
         self.records = Records(out, accelerator, config.to_json())
 
     def _policy(self, model: SlotModel) -> TrainedPolicy:
         """The smoothed weights as a policy."""
         return TrainedPolicy(model, self.data.statistics, self.data.stamp, self.encoder)
 
-    def _whole(self) -> SlotModel | None:
+    def _gather_weights(self) -> SlotModel | None:
         """The smoothed weights for the main process, which alone uses them; None for the others.
 
-        Where they are sharded, all processes bring them together, and the main one holds them until it is
-        done: a rollout calls as often as it likes, and nobody else could follow.
+        Sharded weights are gathered by all processes, and the main one keeps all of them until it is done: a
+        rollout calls the model any number of times, and the other processes could not follow.
         """
         main = self.accelerator.is_main_process
         if not self.sharded:
-            return self.smooth if main else None
-        tensors = gather(self.smooth.state_dict(), self.device, keep=main)
+            return self.ema if main else None
+        tensors = gather(self.ema.state_dict(), self.device, keep=main)
         if not main:
             return None
-        model = shell(self.smooth)
+        model = empty_copy(self.ema)
         model.load_state_dict(tensors, assign=True)
         return model.requires_grad_(False)
 
     def train(self, rollout: Rollout | None, rollout_every: int, max_seconds: float) -> Outcome:
-        """All iterations that are left."""
+        """Run the remaining iterations."""
         config, main = self.config, self.accelerator.is_main_process
-        state = load_state(self.out, self.raw, self.smooth, self.optimizer)
+        state = load_state(self.out, self.raw_model, self.ema, self.optimizer)
         if state is not None:
             self.iteration = int(state["iteration"])
             self.best_loss, self.best_iteration = float(state["best_loss"]), int(state["best_iteration"])
@@ -184,13 +192,13 @@ class _Run:
         elif main:
             self.records.write("run.json", {"git": git_state(), **self._facts()})
         began = time.monotonic()
-        # Processes that stopped at different steps would wait for each other: of many, each notes a signal,
-        # and all stop after the step that they agree on.
-        with self.ahead, noted(self.several) as asked:
+        # Processes that stop at different steps would wait for each other. So each of several processes
+        # records the signal, and all stop after the same step.
+        with self.prefetcher, record_signals(self.distributed) as caught:
             try:
-                self._iterate(rollout, rollout_every, began, max_seconds, asked)
+                self._iterate(rollout, rollout_every, began, max_seconds, caught)
             except KeyboardInterrupt as stop:
-                with noted():  # a second signal must not cost what the first one asked to keep
+                with record_signals():  # a second signal must not interrupt saving
                     self._save()
                 raise Stopped(
                     f"stopped at iteration {self.iteration} of {config.n_iterations}: "
@@ -199,10 +207,10 @@ class _Run:
                 ) from None
             self._save()
         seconds = time.monotonic() - began
-        model = self._whole()
+        model = self._gather_weights()
         if model is not None:
             self._checkpoint(LAST, model)
-            self.records.picture(self._policy(model), self.data.held_out, self.judge)
+            self.records.picture(self._policy(model), self.data.held_out, self.held_out_source)
         self.accelerator.wait_for_everyone()
         self.records.close()
         return Outcome(
@@ -216,14 +224,14 @@ class _Run:
         )
 
     def _iterate(
-        self, rollout: Rollout | None, rollout_every: int, began: float, max_seconds: float, asked: list[int]
+        self, rollout: Rollout | None, rollout_every: int, began: float, max_seconds: float, caught: list[int]
     ) -> None:
-        """Step, judge, roll out and save, until all is done or there is a reason to stop."""
+        """Train, validate, roll out and save, until the end or a reason to stop."""
         config, first, logged = self.config, self.iteration, began
         sums: dict[str, Tensor] = {}
         n_summed = 0
         while self.iteration < config.n_iterations:
-            with undisturbed(not self.several):
+            with delay_signals(not self.distributed):
                 losses = self._first_step() if self.iteration == first else self._step()
                 sums = {name: sums.get(name, 0.0) + loss for name, loss in losses.items()}
                 self.iteration += 1
@@ -232,62 +240,62 @@ class _Run:
                 means = {name: value / n_summed for name, value in sums.items()}
                 logged = self._log(means, logged, n_summed)
                 sums, n_summed = {}, 0
-            due = self.iteration % config.validate_every == 0 or self.iteration == config.n_iterations
-            tried = rollout_every > 0 and self.iteration % rollout_every == 0
-            if due or tried:
-                self._judge(due, rollout if tried else None)
+            validating = self.iteration % config.validate_every == 0 or self.iteration == config.n_iterations
+            rolling_out = rollout_every > 0 and self.iteration % rollout_every == 0
+            if validating or rolling_out:
+                self._evaluate(validating, rollout if rolling_out else None)
             if config.save_every and self.iteration % config.save_every == 0:
                 self._save()
             self.stages.report("iterations", self.iteration, config.n_iterations, self.note)
-            late = (
-                due
+            stalled = (
+                validating
                 and config.patience > 0
                 and self.iteration - self.best_iteration >= config.patience * config.validate_every
             )
-            stop, interrupted = self._agreed(late or time.monotonic() - began > max_seconds, bool(asked))
+            stop, interrupted = self._agreed(stalled or time.monotonic() - began > max_seconds, bool(caught))
             if interrupted:
-                raise Stopped(number=asked[0] if asked else signal.SIGINT)
+                raise Stopped(number=caught[0] if caught else signal.SIGINT)
             if stop:
                 break
 
     def _first_step(self) -> dict[str, Tensor]:
-        """The first one of a run or of its resumption, after which it is known what preparing it took."""
-        with self.stages("first step"):  # with what is compiled
+        """The first step of a run or after resuming it; then the preparation times are known."""
+        with self.stages("first step"):  # includes compilation
             losses = self._step()
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)
-        self.tell(str(self.stages))
+        self.notify(str(self.stages))
         self.records.write("preparation.json", {"seconds": self.stages.seconds, "reused": self.stages.reused})
         return losses
 
-    def _judge(self, due: bool, rollout: Rollout | None) -> None:
-        """What the smoothed weights are worth: all processes gather them, the main one looks."""
-        model = self._whole()
+    def _evaluate(self, validating: bool, rollout: Rollout | None) -> None:
+        """Evaluate the smoothed weights: all processes gather them, the main one evaluates."""
+        model = self._gather_weights()
         if model is None:
             return
-        if due:
+        if validating:
             self._validate(model)
         if rollout is not None:
             self.records.log(self.iteration, {"rollout": rollout(self.iteration, self._policy(model))})
 
     def _agreed(self, stop: bool, interrupted: bool) -> tuple[bool, bool]:
-        """Whether all stop: when the main process wants to, which alone validates, or any was interrupted."""
-        if not self.several:
+        """Whether all stop: the main process, which alone validates, wants to, or any was interrupted."""
+        if not self.distributed:
             return stop, interrupted
         votes = [float(stop and self.accelerator.is_main_process), float(interrupted)]
-        counted = self.accelerator.reduce(torch.tensor(votes, device=self.device), "sum").tolist()
-        return counted[0] > 0, counted[1] > 0
+        totals = self.accelerator.reduce(torch.tensor(votes, device=self.device), "sum").tolist()
+        return totals[0] > 0, totals[1] > 0
 
-    def _draw(self, iteration: int) -> Drawn:
-        """This process's part of a batch with its noise: it depends on seed and iteration alone."""
+    def _draw(self, iteration: int) -> PreparedBatch:
+        """This process's part of a batch with its noise; it depends only on seed and iteration."""
         config, process = self.config, self.accelerator
         draw = torch.Generator(self.device).manual_seed(config.seed * 1_000_003 + iteration)
         part = None
-        if self.several:
-            each = torch.arange(config.batch_size, device=self.device).view(config.accumulate, -1, self.micro)
-            part = each[:, process.process_index].reshape(-1)
+        if self.distributed:
+            rows = torch.arange(config.batch_size, device=self.device).view(config.accumulate, -1, self.micro)
+            part = rows[:, process.process_index].reshape(-1)
         batch = self.source.draw(config.batch_size, config.augment, draw, part)
-        noise = self.raw.draw_noise(config.batch_size, draw, self.device)
+        noise = self.raw_model.draw_noise(config.batch_size, draw, self.device)
         level = draw_levels(config.batch_size, config.policy, draw, self.device)
         if part is None:
             return batch, noise, level
@@ -296,45 +304,45 @@ class _Run:
     def _step(self) -> dict[str, Tensor]:
         """One iteration."""
         config, accelerator = self.config, self.accelerator
-        whole, noise, level = self.ahead(self.iteration)
+        batch, noise, level = self.prefetcher(self.iteration)
         rate = learning_rate(config, self.iteration)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.raw.train()
-        total: dict[str, Tensor] = {}
+        self.raw_model.train()
+        sums: dict[str, Tensor] = {}
         for i in range(config.accumulate):
             part = slice(i * self.micro, (i + 1) * self.micro)
             with accelerator.accumulate(self.model):
-                own = {name: value[part] for name, value in noise.items()}
-                losses = self.model(whole.each(itemgetter(part)), own, level[part])
-                weighed = sum(
+                part_noise = {name: value[part] for name, value in noise.items()}
+                losses = self.model(batch.each(itemgetter(part)), part_noise, level[part])
+                total_loss = sum(
                     loss * (config.action_loss if name == "action" else config.state_loss)
                     for name, loss in losses.items()
                 )
-                accelerator.backward(weighed)
+                accelerator.backward(total_loss)
                 if accelerator.sync_gradients and config.max_norm > 0:
                     accelerator.clip_grad_norm_(self.model.parameters(), config.max_norm)
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
             for name, loss in losses.items():
-                total[name] = total.get(name, 0.0) + loss.detach() / config.accumulate
-        self._smooth()
-        return total
+                sums[name] = sums.get(name, 0.0) + loss.detach() / config.accumulate
+        self._update_ema()
+        return sums
 
     @torch.no_grad()
-    def _smooth(self) -> None:
-        """The running mean of the weights, quick to leave where it began."""
+    def _update_ema(self) -> None:
+        """Update the smoothed weights; at first they follow quickly, to leave the initial weights."""
         decay = min(self.config.ema, (1 + self.iteration) / (10 + self.iteration))
-        ours = [local(p.data) for p in self.smooth.parameters()]
-        theirs = [local(p.data) for p in self.raw.parameters()]
-        torch._foreach_lerp_(ours, theirs, 1 - decay)
+        averaged = [local(p.data) for p in self.ema.parameters()]
+        current = [local(p.data) for p in self.raw_model.parameters()]
+        torch._foreach_lerp_(averaged, current, 1 - decay)
 
     def _log(self, means: dict[str, Tensor], since: float, n_done: int) -> float:
-        """Write a row with the rate since the last one; returns when it was written."""
-        if self.several:
+        """Write a row with the rate since the last one; return the time."""
+        if self.distributed:
             means = {name: self.accelerator.reduce(value, "mean") for name, value in means.items()}
         row = {f"loss/{name}": float(value) for name, value in means.items()}
-        now = time.monotonic()  # the device has caught up
+        now = time.monotonic()  # the device has finished
         self.note = "loss " + ", ".join(f"{name} {float(value):.3g}" for name, value in means.items())
         if math.isfinite(self.loss):
             self.note += f", held-out action {self.loss:.3g}"
@@ -346,12 +354,13 @@ class _Run:
         return now
 
     def _validate(self, model: SlotModel) -> None:
-        """The smoothed weights on held-out demonstrations, retrieved for as at test time."""
-        losses, rms = judge(model, self.judge, self.data, self.device)
+        """Evaluate the smoothed weights on held-out demonstrations, with retrieval as at test time."""
+        losses, rms = validate(model, self.held_out_source, self.data, self.device)
         row = {f"held_out/{name}": value for name, value in losses.items()}
-        row["held_out/action_rms"] = rms
+        row["held_out/action_rms"] = self.errors["policy"] = rms
         if self.config.policy.retrieval:
-            row["held_out/replay_rms"] = replay_rms(self.data.held_out, self.config.policy)
+            replayed = replay_rms(self.data.held_out, self.config.policy)
+            row["held_out/replay_rms"] = self.errors["replay"] = replayed
         self.records.log(self.iteration, row)
         self.loss = losses["action"]
         if self.loss < self.best_loss:
@@ -362,6 +371,7 @@ class _Run:
         facts = {**self._facts(), "iteration": self.iteration}
         if math.isfinite(self.loss):
             facts["held_out_action_loss"] = round(self.loss, 5)
+        facts |= {f"held_out_{name}_error": round(error, 5) for name, error in self.errors.items()}
         save_pretrained(self._policy(model), self.out / name, facts, contents=self.data.contents)
 
     def _facts(self) -> dict[str, Any]:
@@ -374,6 +384,8 @@ class _Run:
             "batch_size": self.config.batch_size,
             "retrieval_dropout": self.config.augment.retrieval_dropout,
             "pair_by": self.config.pairs.by,
+            "held_out_by": self.config.held_out_by,
+            "tasks": len(set(self.data.train.tasks)),
         }
         if self.data.left_out:
             facts["left_out"] = ", ".join(self.data.left_out)
@@ -383,7 +395,7 @@ class _Run:
 
     @cached_property
     def _psnr_db(self) -> float:
-        """Of the autoencoder, which no longer changes."""
+        """Signal-to-noise ratio of the autoencoder in dB; its weights no longer change."""
         assert self.encoder is not None
         some = self.data.pictures[:: max(1, len(self.data.pictures) // 256)]
         return round(reconstruction(self.encoder, some), 2)
@@ -399,4 +411,4 @@ class _Run:
             "best_iteration": self.best_iteration,
         }
         main = self.accelerator.is_main_process
-        save_state(self.out, self.raw, self.smooth, self.optimizer, facts, write=main)
+        save_state(self.out, self.raw_model, self.ema, self.optimizer, facts, write=main)

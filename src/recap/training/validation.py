@@ -1,4 +1,4 @@
-"""How good a model is on demonstrations that it never learned from."""
+"""Losses and errors on held-out demonstrations."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from recap.training.data_cache import TrainingData
 from recap.training.samples import Samples
 from recap.training.statistics import units_of
 
-N_JUDGED = 1024  # held-out moments
+N_VALIDATED = 1024  # held-out frames
 
 
 def replay_rms(samples: Samples, config: PolicyConfig) -> float:
-    """The error of acting out the best match as it is, to hold the policy's against."""
-    apart = (samples.actions - samples.base[:, 0]) / units_of(config)
-    return float(np.sqrt((np.square(apart) * samples.valid).sum() / max(samples.valid.sum(), 1.0)))
+    """RMS error of executing the best match unchanged, on the frames that `validate` uses."""
+    rows = np.linspace(0, len(samples) - 1, min(N_VALIDATED, len(samples))).astype(int)
+    apart = (samples.actions[rows] - samples.base[rows, 0]) / units_of(config)
+    valid = samples.valid[rows]
+    return float(np.sqrt((np.square(apart) * valid).sum() / max(valid.sum(), 1.0)))
 
 
 @torch.no_grad()
-def judge(
+def validate(
     model: SlotModel, source: BatchSource, data: TrainingData, device: torch.device
 ) -> tuple[dict[str, float], float]:
-    """Losses on held-out moments with always the same noise, and the sampled chunk's error in world units.
+    """Losses on held-out frames with fixed noise, and the RMS error of the sampled chunk.
 
-    Where an action's numbers are of several kinds, the error is in the units of the domain.
+    The error is in the actions' own units; those of a metric robot are divided by the scale of their kind.
     """
-    n = min(N_JUDGED, len(source))
+    n = min(N_VALIDATED, len(source))
     rows = torch.linspace(0, len(source) - 1, n).long().to(device)
     generator = torch.Generator(device).manual_seed(0)
     sums: dict[str, float] = {}
@@ -45,8 +47,8 @@ def judge(
         with mixed:
             for name, loss in model.losses(batch, noise, level).items():
                 sums[name] = sums.get(name, 0.0) + float(loss.sum()) / n
-            found = model.sample(batch, noise, model.config.sampling)["action"]
+            predicted = model.sample(batch, noise, model.config.sampling)["action"]
         assert batch.weight is not None
-        error = ((found.float() - batch.values["action"]) * std) ** 2 * batch.weight
+        error = ((predicted.float() - batch.values["action"]) * std) ** 2 * batch.weight
         square, count = square + float(error.sum()), count + float(batch.weight.sum())
     return sums, math.sqrt(square / max(count, 1.0))

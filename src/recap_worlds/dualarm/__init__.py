@@ -1,1 +1,1 @@
-"""Two arms, two robots: a suite of table-top tasks on MuJoCo, close in spirit to RoboTwin's."""
+"""Two arms, two robots: a suite of table-top tasks on MuJoCo, similar to RoboTwin's."""

@@ -1,4 +1,4 @@
-"""Dual-arm demonstrations from the scripted experts to datasets, one a task: LeRobot's or RoboTwin's."""
+"""Collects dual-arm demonstrations of scripted experts, one dataset per task, for LeRobot or RoboTwin."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from recap_worlds.dualarm.env import DualArmEnv
 
 MAX_DEMOS = 1_000_000
-N_SCENES = 5  # and then in another scene
-NEXT_SCENE = 10_000_000  # whose seed is that much higher
+N_SCENES = 5  # scenes that are tried per demonstration
+NEXT_SCENE = 10_000_000  # added to the seed for the next scene
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DualArmDemo:
 
 @dataclass(frozen=True)
 class DualArmSpec:
-    """What to collect of one task; two embodiments with the same seeds start from the same scenes."""
+    """What to collect for one task; two embodiments with the same seeds start from the same scenes."""
 
     task: str
     embodiment: str
@@ -43,7 +43,7 @@ class DualArmSpec:
     split: str = "clean"
     first_seed: int = 100_000
     image_size: int = 128  # 0: no images
-    film: str = "truth"  # how hands are known, of FILMS
+    film: str = "truth"  # how hand poses are measured, of FILMS
 
     def __post_init__(self) -> None:
         task_named(self.task)
@@ -61,18 +61,18 @@ class DualArmSpec:
         check_collection_seeds(self.first_seed, self.episodes)
 
     def settings(self) -> dict[str, object]:
-        """Of a collection; those of robots are as they were before there were hands."""
+        """Settings of a collection without the default `film`, so that older collections can be resumed."""
         return {key: value for key, value in asdict(self).items() if key != "film" or value != "truth"}
 
     def demos(self) -> list[DualArmDemo]:
-        """All of them; each has its own seed."""
+        """All demonstrations; each has its own seed."""
         return [DualArmDemo(i, self.first_seed + i) for i in range(self.episodes)]
 
 
 def collect_dualarm(
     spec: DualArmSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Collect what is missing and write the dataset `out`; the same call resumes after a stop."""
+    """Collect missing demonstrations and write the dataset `out`; the same call resumes after a stop."""
     from recap_worlds.staging import collect_lerobot
 
     make = partial(_demonstrations, spec)
@@ -89,7 +89,7 @@ def collect_robotwin(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """The same as RoboTwin 2.0 has it; `out` is `DIR/TASK/CONFIG`, whose names it gives the episodes."""
+    """The same in RoboTwin 2.0's format; `out` is `DIR/TASK/CONFIG`."""
     from recap.pool.robotwin_write import LAYOUTS
     from recap_worlds.dualarm.robotwin_staging import assemble_robotwin, staged_robotwin
     from recap_worlds.staging import collect_staged
@@ -111,7 +111,7 @@ def collect_robotwin(
 
 
 def is_lerobot(folder: Path) -> bool:
-    """Whether a LeRobot dataset is there."""
+    """True if a LeRobot dataset exists there."""
     return (folder / "meta/info.json").is_file()
 
 
@@ -140,7 +140,7 @@ def _demonstrations(spec: DualArmSpec, demos: Iterator[DualArmDemo]) -> Iterator
 
 
 def _successful(spec: DualArmSpec, demo: DualArmDemo, env: DualArmEnv) -> Episode:
-    """A demonstration that succeeds, of the demo's scene or, where the expert cannot, of another one."""
+    """A successful demonstration of the demo's scene or, if the expert fails there, of another scene."""
     from recap_worlds.dualarm.collection import demonstrate_patiently
 
     for scene in range(N_SCENES):

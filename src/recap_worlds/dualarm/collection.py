@@ -1,4 +1,4 @@
-"""Demonstrations of tasks by their scripted experts."""
+"""Demonstrations of tasks by scripted experts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recap_worlds.dualarm.scenes import CAMERAS
 
 ACTION_SPACE = "absolute 20-D tool poses"
 Wanted = tuple[str, str, int]  # task, embodiment, seed
-SPEEDS = (1.0, 0.8, 0.6)  # a demonstration that fails is tried anew, more slowly
+SPEEDS = (1.0, 0.8, 0.6)  # a failed demonstration is tried again more slowly
 
 
 def demonstrate(
@@ -30,7 +30,7 @@ def demonstrate(
     speed: float = 1.0,
     cameras: tuple[str, ...] = CAMERAS,
 ) -> Episode:
-    """The expert's episode in that scene, whether it succeeds or not; an `env` of that kind is used again."""
+    """The expert's episode in a scene, successful or not; `env` is reused if given."""
     env = env or DualArmEnv(task, embodiment, split=split, image_size=0)
     habits = habits_of(seed) if embodiment == HAND.name else None
     expert: Expert = Expert(task, speed) if habits is None else Person(task, habits, speed)
@@ -62,7 +62,7 @@ def demonstrate(
             "task_key": task,
             "split": split,
             "seed": seed,
-            "main_object": names[0],  # a dataset on disk does not keep the order of the objects
+            "main_object": names[0],  # datasets on disk do not keep the order of objects
             **({} if habits is None else {"speed": speed * habits.speed}),
         },
     )
@@ -78,7 +78,7 @@ def demonstrate_patiently(
     env: DualArmEnv,
     cameras: tuple[str, ...] = CAMERAS,
 ) -> Episode:
-    """The expert's episode in that scene, tried more slowly while it fails; the slowest whether or not."""
+    """The expert's episode in a scene; failed episodes are repeated more slowly, up to the slowest speed."""
     for speed in SPEEDS:
         episode = demonstrate(
             task, embodiment, seed, image_size, split, env=env, speed=speed, cameras=cameras
@@ -89,7 +89,7 @@ def demonstrate_patiently(
 
 
 def demonstrate_all(image_size: int, cameras: tuple[str, ...], items: Iterator[Wanted]) -> Iterator[Episode]:
-    """What one worker does: each demonstration, whether it succeeds or not."""
+    """Demonstrations by one worker, successful or not."""
     for (task, embodiment), same in groupby(items, lambda item: item[:2]):
         env = DualArmEnv(task, embodiment, image_size=0)
         for _, _, seed in same:

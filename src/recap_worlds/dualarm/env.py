@@ -1,4 +1,4 @@
-"""`recap/DualArm-…-v0`: a table, two arms, a task in words."""
+"""`recap/DualArm-…-v0`: a table, two arms and a language instruction."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from recap_worlds.rendering import Renderer
 
 SPLITS = ("clean", "randomised")
 WORDINGS = ("seen", "unseen")
-HOLD_STEPS = 5  # success must last so long
-SETTLE_STEPS = 8  # in which things come to rest before an episode begins
+HOLD_STEPS = 5  # steps for which success must last
+SETTLE_STEPS = 8  # steps before an episode in which objects come to rest
 PICTURE_SIZE = 480
 _BROKEN = (
     mujoco.mjtWarning.mjWARN_BADQPOS,
     mujoco.mjtWarning.mjWARN_BADQVEL,
     mujoco.mjtWarning.mjWARN_BADQACC,
 )
-mujoco.set_mju_user_warning(logging.getLogger(__name__).info)  # it would write a file where one stands
-WORKSPACE = 1.2  # m: targets beyond are brought back to it
+mujoco.set_mju_user_warning(logging.getLogger(__name__).info)  # by default it writes a file to the cwd
+WORKSPACE = 1.2  # m: targets outside are clipped
 
 
 class DualArmEnv(gym.Env[dict[str, Any], F32]):
@@ -50,7 +50,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         task: the task's key, such as `move_can_pot`.
         embodiment: `viperx` (the target), `ur5e` (the pool's) or `hand`.
         split: `clean`, or `randomised` in colours, light, table and distractors.
-        image_size: width and height of the three cameras' pictures in Gymnasium's observation; 0: none.
+        image_size: width and height of the three camera images in the observation; 0: none.
         render_mode: `rgb_array` or None.
     """
 
@@ -83,10 +83,10 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         self._make_spaces()
         self._instruction = self.task.seen[0]
         self._steps = 0
-        self.joint_history: list[F64] = []  # (2, 6) each, of this episode: at its start and after every step
+        self.joint_history: list[F64] = []  # (2, 6) each: at the start of the episode and after each step
 
     def _index(self) -> None:
-        """Where everything is in the engine's arrays."""
+        """Store indices into MuJoCo's arrays."""
         model = self.model
         joints = [f"{side}/{link.name}" for side in SIDES for link in self.robot.links]
         self._q = np.array([model.joint(name).qposadr[0] for name in joints])
@@ -173,11 +173,11 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         return self._observation(), float(success), success, truncated, info
 
     def _advance(self) -> bool:
-        """One control step of physics; whether it broke, as when a thing is crushed, and was taken back."""
+        """One control step of physics; True if it diverged, as when an object is crushed, and was undone."""
         before = self.data.qpos.copy()
         mujoco.mj_step(self.model, self.data, nstep=N_SUBSTEPS)
         broken = any(self.data.warning[kind].number for kind in _BROKEN)
-        if broken:  # the engine has put everything where it was compiled
+        if broken:  # MuJoCo has reset the state
             self.data.qpos[:] = before
             self.data.qvel[:] = 0.0
             mujoco.mj_forward(self.model, self.data)
@@ -185,11 +185,11 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
 
     def _drive(self, openings: F64) -> None:
         self.data.ctrl[self._motors] = self._command.ravel()
-        squeeze = 0.01 * np.clip(1 - 5 * openings, 0.0, 1.0)  # beyond closed: thin things are pressed too
+        squeeze = 0.01 * np.clip(1 - 5 * openings, 0.0, 1.0)  # beyond closed, to press thin objects too
         self.data.ctrl[self._grip_motors] = openings * self.robot.travel - squeeze
 
     def proprio(self) -> F64:
-        """Both tools as they are: (20,)."""
+        """The state of both tools: (20,)."""
         out = np.empty((2, ARM_DIM))
         out[:, :3] = self.data.site_xpos[self._sites]
         matrix = self.data.site_xmat[self._sites].reshape(2, 3, 3)
@@ -211,7 +211,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         return {name: np.concatenate([data.xpos[i], data.xquat[i]]) for name, i in self._bodies.items()}
 
     def state(self) -> State:
-        """The truth, as success checks take it."""
+        """The true state, for success checks."""
         tools = self.data.site_xpos[self._sites]
         openings = self._openings()
         return State(
@@ -228,7 +228,7 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         )
 
     def _touching(self) -> dict[str, frozenset[str]]:
-        """Which fingers touch what."""
+        """Object -> sides of the fingers that touch it."""
         pairs = self.data.contact.geom  # (n, 2)
         sides = self._side_of_geom[pairs].max(axis=1, initial=-1)
         things = self._thing_of_geom[pairs].max(axis=1, initial=-1)
@@ -239,13 +239,13 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         }
 
     def resting(self) -> frozenset[str]:
-        """What touches anything but an arm: the table, or another thing."""
+        """Objects that touch anything except an arm, such as the table or another object."""
         pairs = self.data.contact.geom  # (n, 2)
         found = set(self._thing_of_geom[pairs[~self._of_arm[pairs].any(axis=1)]].ravel().tolist())
         return frozenset(name for n, name in enumerate(self._bodies) if n in found)
 
     def observe(self, image_size: int | None = None, cameras: tuple[str, ...] = CAMERAS) -> Observation:
-        """The moment as our agents take it; pictures of these cameras where their size is given."""
+        """The observation for agents, with images of these cameras if a size is given."""
         poses = self._poses()
         return Observation(
             proprio=self.proprio().astype(np.float32),
@@ -256,17 +256,17 @@ class DualArmEnv(gym.Env[dict[str, Any], F32]):
         )
 
     def draw(self, size: int, cameras: tuple[str, ...] = CAMERAS) -> dict[str, U8]:
-        """What the cameras see."""
+        """The images of the cameras."""
         if self._renderer is None:
             self._renderer = Renderer(self.model, size)
         return self._renderer.draw(self.data, cameras, size)
 
     def render(self) -> U8:
-        """The head camera's picture, larger."""
+        """A larger image of the head camera."""
         return self.draw(PICTURE_SIZE, ("head",))["head"]
 
     def close(self) -> None:
-        """Give the GL context back."""
+        """Free the GL context."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None

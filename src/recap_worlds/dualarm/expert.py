@@ -1,4 +1,4 @@
-"""A scripted expert: it follows a task's script from the poses that it observes; one for both robots."""
+"""A scripted expert for both robots: it follows a task's script, using observed poses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TURN_SPEED = 1.4  # rad/s on average
 
 
 class Expert:
-    """Turns a task's moves into targets, one a control step; needs the objects' poses.
+    """Converts a task's moves to one target per control step; needs the objects' poses.
 
     Args:
         task: the task's key.
@@ -40,7 +40,7 @@ class Expert:
         self.reset(0)
 
     def reset(self, seed: int) -> None:
-        """Begin an episode; the same observations give the same actions."""
+        """Start an episode; the same observations give the same actions."""
         self._script: Script | None = None
         self._targets: list[F64] = []
 
@@ -73,7 +73,7 @@ class Expert:
         return held
 
     def _follow(self, move: Move) -> list[F64]:
-        """The targets of one move: straight lines, slow at both ends, all arms in step."""
+        """Targets of one move: straight lines, slow at both ends, all arms synchronous."""
         hands = self._hands
         before = {side: (hands.poses[side], hands.grips[side]) for side in SIDES}
         hands.poses.update({side: np.asarray(pose, np.float64) for side, pose in move.poses.items()})
@@ -103,7 +103,7 @@ def _angle_between(one: F64, two: F64) -> float:
 
 
 def _between(one: F64, two: F64, share: F64) -> F64:
-    """(n, 7) poses on the way from one to the other."""
+    """Poses (n, 7) interpolated between two poses."""
     turn = quaternion_to_matrix(one[3:]).T @ quaternion_to_matrix(two[3:])
     quaternion = matrix_to_quaternion(turn)
     sine = float(np.linalg.norm(quaternion[1:]))

@@ -1,4 +1,4 @@
-"""Where the tools are for given joints, and which joints bring them to a target: both arms at once."""
+"""Forward and inverse kinematics of both arms at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from recap.types import F64
 from recap_worlds.dualarm.robots import DOWN, HOME, SIDES, Robot, arm_xml, assets_xml, mesh_files
 
 N_JOINTS = 6
-MAX_STEP = 0.13  # rad a control step, about 2.6 rad/s
+MAX_STEP = 0.13  # rad per control step, about 2.6 rad/s
 DAMPING = 0.03
 N_ITERATIONS = 8
-NEAR = 2e-4  # m and rad at which a target is reached
-REACH = 0.1  # m and rad of the error that one iteration looks at
+NEAR = 2e-4  # m and rad within which a target is reached
+REACH = 0.1  # m and rad, largest error used in one iteration
 
 
 class Kinematics:
@@ -43,14 +43,14 @@ class Kinematics:
         return joints
 
     def tools(self, joints: F64) -> F64:
-        """(2, 7) tool poses for (2, 6) joints."""
+        """Tool poses (2, 7) for joints (2, 6)."""
         self._place(joints)
         position = self._data.site_xpos[self._sites]
         matrix = self._data.site_xmat[self._sites].reshape(2, 3, 3)
         return np.concatenate([position, matrix_to_quaternion(matrix)], axis=1)
 
     def solve(self, joints: F64, positions: F64, rotations: F64) -> F64:
-        """Joints one control step from `joints` on the way to tools (2, 3), (2, 3, 3), within limits."""
+        """Joints one control step from `joints` towards tools (2, 3), (2, 3, 3), within limits."""
         now = joints
         for _ in range(N_ITERATIONS):
             self._place(now)
@@ -68,13 +68,13 @@ class Kinematics:
         mujoco.mj_comPos(self._model, self._data)
 
     def _errors(self, positions: F64, rotations: F64) -> F64:
-        """What is missing, as a shift and a turn in the world: (2, 6)."""
+        """The remaining shift and rotation in the world: (2, 6)."""
         shift = positions - self._data.site_xpos[self._sites]
         matrix = self._data.site_xmat[self._sites].reshape(2, 3, 3)
         return np.concatenate([shift, _turns(rotations @ matrix.transpose(0, 2, 1))], axis=1)
 
     def _step(self, error: F64, joints: F64) -> F64:
-        """Damped least squares; a joint that is at its limit and pushes against it is left out."""
+        """Damped least squares; joints at a limit that would move beyond it are excluded."""
         for site, jacobian in zip(self._sites, self._jacobians, strict=True):
             mujoco.mj_jacSite(self._model, self._data, jacobian[:3], jacobian[3:], site)
         jacobian = np.stack([j[:, v] for j, v in zip(self._jacobians, self._v, strict=True)])  # (2, 6, 6)
@@ -98,11 +98,11 @@ def _damped(jacobian: F64, error: F64) -> F64:
 
 
 def _turns(rotations: F64) -> F64:
-    """(2, 3, 3) rotations as axis times angle: (2, 3)."""
+    """Rotations (2, 3, 3) as rotation vectors (2, 3)."""
     r = rotations
     sine = 0.5 * np.stack([r[:, 2, 1] - r[:, 1, 2], r[:, 0, 2] - r[:, 2, 0], r[:, 1, 0] - r[:, 0, 1]], axis=1)
     cosine = 0.5 * (np.trace(r, axis1=1, axis2=2) - 1)
-    if cosine.min() < -0.98:  # the sines vanish at half a turn; a quaternion does not
+    if cosine.min() < -0.98:  # sines vanish near half a turn; quaternions do not
         quaternion = matrix_to_quaternion(r)
         sine, cosine = quaternion[:, 1:], quaternion[:, 0]
         length = np.sqrt((sine * sine).sum(axis=1))
@@ -116,7 +116,7 @@ def _turns(rotations: F64) -> F64:
 
 @cache
 def _arms_model(robot: Robot) -> Any:
-    """The two arms alone, without table or motors."""
+    """The two arms without table or motors."""
     xml = (
         f'<mujoco><compiler angle="radian" autolimits="true"/><asset>{assets_xml(robot)}</asset>'
         f"<worldbody>{''.join(arm_xml(robot, side) for side in SIDES)}</worldbody></mujoco>"
@@ -126,5 +126,5 @@ def _arms_model(robot: Robot) -> Any:
 
 @cache
 def kinematics_of(robot: Robot) -> Kinematics:
-    """One for each robot and process: it holds no state that outlasts a call."""
+    """One instance per robot and process; calls leave no state behind."""
     return Kinematics(robot)

@@ -1,6 +1,6 @@
-"""Things on the table: bodies made of primitive geoms, their parts, and where a scene puts them.
+"""Objects on the table: bodies of primitive geoms, their parts, and their places in a scene.
 
-A body's origin is in the middle of its foot, so that its height is 0 on the table.
+A body's origin is in the middle of its base, so that its height is 0 on the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Vector: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Geom:
-    """A primitive; sizes are half sizes, as the engine has them."""
+    """A primitive; sizes are half sizes, as in MuJoCo."""
 
     shape: Literal["box", "cylinder", "capsule", "sphere", "ellipsoid"]
     size: tuple[float, ...]
@@ -27,19 +27,19 @@ class Geom:
 
 
 def box(half: Vector, at: Vector, colour: Colour, turn: Vector = (0, 0, 0), *, solid: bool = True) -> Geom:
-    """A box of those half sizes."""
+    """A box with these half sizes."""
     return Geom("box", half, at, colour, turn, solid)
 
 
 def cylinder(
     radius: float, half: float, at: Vector, colour: Colour, turn: Vector = (0, 0, 0), *, solid: bool = True
 ) -> Geom:
-    """An upright cylinder, unless turned; `half` its height."""
+    """An upright cylinder, unless rotated; `half` is half its height."""
     return Geom("cylinder", (radius, half), at, colour, turn, solid)
 
 
 def ring(radius: float, half: float, thick: float, z: float, colour: Colour, n: int = 12) -> tuple[Geom, ...]:
-    """A round wall of boxes: the engine knows no hollow shapes."""
+    """A round wall made of boxes, because MuJoCo has no hollow shapes."""
     wide = (radius + thick) * math.tan(math.pi / n)
     turns = [2 * math.pi * i / n for i in range(n)]
     return tuple(
@@ -67,7 +67,7 @@ def tray(half: Vector, wall: float, colour: Colour) -> tuple[Geom, ...]:
 
 @dataclass(frozen=True)
 class Part:
-    """What is hinged to a body or slides on it."""
+    """A part that is hinged to a body or slides on it."""
 
     name: str
     geoms: tuple[Geom, ...]
@@ -77,14 +77,14 @@ class Part:
     limits: tuple[float, float]  # degrees or m
     mass: float = 0.2
     damping: float = 0.1
-    stiffness: float = 0.0  # of a spring that brings it back to 0
-    friction: float = 0.0  # what holds it where it is
+    stiffness: float = 0.0  # of a spring back to 0
+    friction: float = 0.0  # holds it in place
     start: float = 0.0  # degrees or m at the start of an episode
 
 
 @dataclass(frozen=True)
 class Body:
-    """A thing with a name; it moves freely unless `fixed` to the table."""
+    """A named object; it moves freely unless it is `fixed` to the table."""
 
     name: str
     geoms: tuple[Geom, ...]
@@ -95,7 +95,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a body stands: metres and degrees."""
+    """Pose of a body: metres and degrees."""
 
     x: float
     y: float
@@ -104,7 +104,7 @@ class Place:
 
 
 def body_xml(body: Body) -> str:
-    """A body for <worldbody>."""
+    """XML of a body for <worldbody>."""
     parts = "".join(_part_xml(part) for part in body.parts)
     joint = "" if body.fixed else f'<freejoint name="{body.name}"/>'
     return f'<body name="{body.name}">{joint}{_geoms_xml(body.geoms, body.mass)}{parts}</body>'

@@ -1,4 +1,4 @@
-"""People: how they move their hands, and what two cameras, or one, would know of it."""
+"""Simulated people: how they move their hands, and what one or two cameras measure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from recap_hands.tool import LEAST_RANGE_M, grip_events, snapped
 from recap_worlds.dualarm.expert import Expert
 from recap_worlds.dualarm.robots import HAND
 
-SPEEDS = (1.5, 3.0)  # times a robot's
-LEAN_DEG = 12.0  # at most, about the opening: nobody comes straight from above
+SPEEDS = (1.5, 3.0)  # times a robot's speed
+LEAN_DEG = 12.0  # largest lean about the opening axis: people do not approach straight from above
 TREMOR_M, TREMOR_RAD = 0.0007, math.radians(0.3)
-CAMERA = np.array([0.0, -0.7, 0.68])  # from where a single camera misjudges distances
+CAMERA = np.array([0.0, -0.7, 0.68])  # position of a single camera, which misjudges distances
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How one person does one thing once."""
+    """Individual properties of one person in one episode."""
 
     seed: int
     speed: float
@@ -29,20 +29,20 @@ class Habits:
 
 
 def habits_of(seed: int) -> Habits:
-    """Drawn by the scene's seed."""
+    """Drawn from the scene's seed."""
     rng = np.random.default_rng([seed, 21])
     return Habits(seed, float(rng.uniform(*SPEEDS)), math.radians(float(rng.uniform(-LEAN_DEG, LEAN_DEG))))
 
 
 class Person(Expert):
-    """The scripted expert with a person's habits: quick, leaning, trembling."""
+    """The scripted expert with a person's habits: faster, leaning and with tremor."""
 
     def __init__(self, task: str, habits: Habits, share: float = 1.0) -> None:
         self.habits = habits
         super().__init__(task, share * habits.speed)
 
     def reset(self, seed: int) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         super().reset(seed)
         self._rng = np.random.default_rng([self.habits.seed, 22])
         self._tremor = np.zeros((2, 6))
@@ -60,12 +60,12 @@ class Person(Expert):
 
 @dataclass(frozen=True)
 class Film:
-    """What is known of a hand: deviations of each number, how far distances are off, and gaps.
+    """Measurement errors of a hand: noise, errors of distance, and gaps.
 
     Args:
-        bias: of a person's hand size, the same in all films; a share of the distance from the camera.
-        scale: the same, of each film.
-        gaps: share of the frames, bridged along straight lines.
+        bias: of the assumed hand size, the same in all films; a share of the distance from the camera.
+        scale: standard deviation of the same error per film.
+        gaps: share of frames without a pose, which are interpolated.
     """
 
     position: float = 0.0  # m
@@ -75,8 +75,8 @@ class Film:
     gaps: float = 0.0
 
 
-# Two cameras as measured with 2 px of noise (tests/hands/test_metric.py): 2.6 mm, 3.4 degrees in the median.
-# One camera: the jitter of a real film (2.0 mm, 1.0 degrees), and a hand's size known to a few hundredths.
+# Two cameras as measured with 2 px of noise (tests/hands/test_metric.py): median 2.6 mm, 3.4 degrees. One
+# camera: the jitter of a real film (2.0 mm, 1.0 degrees) and a hand size known to a few percent.
 FILMS = {
     "truth": Film(),
     "two-cameras": Film(0.0017, math.radians(2.2), 0.0, 0.0, 0.02),
@@ -85,9 +85,9 @@ FILMS = {
 
 
 def as_filmed(episode: Episode, film: Film, seed: int) -> Episode:
-    """A hand's demonstration as `recap lift` would have it: measured poses, and the next one as the action.
+    """A hand's demonstration as from `recap lift`: measured poses, and the next pose as the action.
 
-    Robots' demonstrations, and hands whose truth is known, stay as they are.
+    Demonstrations of robots and hands with true poses are not changed.
     """
     if film == FILMS["truth"]:
         return episode
@@ -107,7 +107,7 @@ def as_filmed(episode: Episode, film: Film, seed: int) -> Episode:
 
 
 def _gripper(share: F64) -> F64:
-    """Open or closed between grasps and releases, over the range that the film has."""
+    """Open or closed between grasps and releases, over the range seen in the film."""
     low, high = np.percentile(share, (5, 95))
     if (high - low) * 2 * HAND.travel < LEAST_RANGE_M:
         return share
@@ -116,7 +116,7 @@ def _gripper(share: F64) -> F64:
 
 
 def _lost(n: int, share: float, rng: np.random.Generator) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Frames without a hand: gaps of one to four, never the first or the last."""
+    """Frames without a hand: gaps of one to four frames, never the first or the last frame."""
     lost = np.zeros(n, bool)
     while lost.mean() < share:
         begin = int(rng.integers(1, max(2, n - 5)))

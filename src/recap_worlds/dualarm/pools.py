@@ -1,4 +1,4 @@
-"""A few demonstrations of two arms, to try a training: collected when first asked for, and kept."""
+"""A few demonstrations of two arms to try a training; collected on first use and cached."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEBUG_POOLS = {"dualarm-debug-viperx": "viperx", "dualarm-debug-ur5e": "ur5e"}  
 
 
 def open_debug(name: str) -> PackedPool:
-    """One of them."""
+    """Open a debug pool."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     file = Path(base) / "recap" / "pools" / f"{name}-{__version__}.safetensors"
     if not file.exists():

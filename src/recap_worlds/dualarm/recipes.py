@@ -13,7 +13,7 @@ from recap_worlds.dualarm.robotwin_tasks import SEEN
 
 SEEN_TASKS = tuple(f"task_key={task}" for task in SEEN)
 
-# Two arms in the world's frame; demonstrations are moved into the scene before a residual is added.
+# Two arms in the world's frame; demonstrations are aligned to the scene before the residual is added.
 _ARMS = PolicyConfig(
     TWO_ARMS,
     "dualarm-parts",
@@ -37,7 +37,7 @@ _TABLE = AugmentConfig(  # metres
 _TWO_ARMS = TrainConfig(
     "dualarm-nano",
     policy=_ARMS,
-    # With the twin scene, whose residual is the robots' difference: that carries over to new tasks.
+    # Pairs include the twin: its residual is the difference of the robots, which also holds for new tasks.
     pairs=PairsConfig(k=3, leave_out=True),
     augment=_TABLE,
     target="data/dualarm/viperx.safetensors",
@@ -62,7 +62,7 @@ _OF_TWO_ARMS = (
         co_training=True,
         pool_where=(),
     ),
-    # Not a method but a ceiling: it learns from the robot's own demonstrations of every task.
+    # Not a method but an upper bound: it learns from the robot's own demonstrations of every task.
     replace(
         _TWO_ARMS,
         preset="dualarm-nano-supervised",
@@ -84,7 +84,7 @@ _SMALL_NETWORK = replace(
 
 
 def _small(config: TrainConfig) -> TrainConfig:
-    """The same on poses alone, small enough for a CPU."""
+    """The same with poses only, small enough for a CPU."""
     return replace(
         config,
         preset=config.preset.replace("nano", "small"),
@@ -100,9 +100,9 @@ def _small(config: TrainConfig) -> TrainConfig:
 
 
 def _of_poses_apart(config: TrainConfig) -> TrainConfig:
-    """In the world's frame: what was retrieved lies elsewhere, and only poses tell how far.
+    """For the world's frame: retrieved objects are elsewhere, and only poses show how far.
 
-    A slot is one token, so that what is compared number by number is beside each other.
+    A slot is one token, so that numbers that are compared are next to each other.
     """
     policy = config.policy
     return replace(
@@ -110,7 +110,7 @@ def _of_poses_apart(config: TrainConfig) -> TrainConfig:
         policy=replace(
             policy,
             relative_object_poses=True,
-            text="none",  # which task it is, what was retrieved says: an unseen one has unseen words
+            text="none",  # the retrieved chunk determines the task; unseen tasks have unseen words
             image=replace(policy.image, channels=100),
             network=replace(_SMALL_NETWORK, num_attention_heads=6, attention_head_dim=64),
         ),

@@ -1,4 +1,4 @@
-"""How two arms retrieve: as the paper has it, and with each part moved to its object."""
+"""Retrieval for two arms: the paper's, and with each part moved with its object."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from recap_worlds.dualarm.terms import (
 )
 
 ROUND_OBJECTS = ("can", "bottle", "pillbottle", "bell", "cup", "bowl", "plate")
-N_ACTION_STEPS = 8  # of a chunk of 16, before the next look: what penalty and fade are set for
+N_ACTION_STEPS = 8  # of a chunk of 16; stall penalty and follow fade are set for this interval
 TWO_ARMS = 2 * ARM
 
-# Two arms, as the paper has it: the world's frame, five candidates. Its object weight and the weights of
-# stage 1 are not published: the ones are ours. Objects are places in metres instead of boxes in a picture,
-# and the image term (0.1) is left out, so that a pool of poses will do; `paper` has it.
+# The paper's retrieval for two arms: the world's frame, five candidates. Its object weight and stage-1
+# weights are not published; ours are 1. Objects are positions in metres instead of boxes in an image. The
+# image term (0.1) is left out, so that a pool of poses is enough; `paper` includes it.
 _ARMS_WORLD_TERMS = TermDescriber(
     {
         "proprio": Proprio(TWO_ARMS, POSITION_WEIGHT),
@@ -36,10 +36,10 @@ _ARMS_WORLD_TERMS = TermDescriber(
         "time": Time(),
     }
 )
-_COSINE = {"language": math.sqrt(2), "names": math.sqrt(2)}  # of unit rows: the cosine distance
+_COSINE = {"language": math.sqrt(2), "names": math.sqrt(2)}  # for unit vectors: the cosine distance
 
-# Ours: tools from each object and objects from each other, costs in m². Words and the set of objects say
-# which task it is; a scene laid out alike has to be moved least.
+# Ours: tools relative to objects and objects relative to each other, costs in m². The words and the set of
+# objects identify the task. The most similar scene needs the smallest alignment.
 _ARMS_TERMS = TermDescriber(
     {
         "tools": ToolsAboutObjects(round_objects=ROUND_OBJECTS, letters=TWO_ARMS),
@@ -51,7 +51,7 @@ _ARMS_TERMS = TermDescriber(
         "language": Instruction(make_text_encoder("words")),
     }
 )
-_GRIPPER_M = 0.1  # that an open gripper is away from a closed one
+_GRIPPER_M = 0.1  # m that an open gripper counts for relative to a closed one
 
 RETRIEVALS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
     "dualarm-world": (

@@ -1,4 +1,4 @@
-"""Two arms as data: each a tool pose and a gripper."""
+"""Robot description of two arms: each has a tool pose and a gripper."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ TWO_ARMS = RobotSpec(
     control_hz=20.0,
     proprio=(*arm_features("left"), *arm_features("right")),
     cameras={camera: CameraSpec() for camera in CAMERAS},
-    objects={"*": ObjectSpec("pose3")},  # every task has its own
+    objects={"*": ObjectSpec("pose3")},  # every task has its own objects
 )

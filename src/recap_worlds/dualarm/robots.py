@@ -1,6 +1,6 @@
-"""The two robots, links, motors and one gripper that both of them carry; and a person's hands.
+"""The two robots: links, motors and a gripper that both share; and human hands.
 
-The tool frame is the same on both: x is the approach, y the opening, the origin between the finger pads.
+The tool frame is the same on both: x is the approach, y the opening, the origin is between the finger pads.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from recap.errors import one_of
 
 SIDES = ("left", "right")
 MESHES = Path(__file__).parents[1] / "assets" / "dualarm"
-FINGER_TRAVEL = 0.05  # m; the opening is twice that
-TOOL_REACH = 0.07  # m, from where the fingers begin to the tool frame
+FINGER_TRAVEL = 0.05  # m per finger; the opening is twice that
+TOOL_REACH = 0.07  # m from the base of the fingers to the tool frame
 FINGER_LENGTH = 0.085
 HOME = {"left": (-0.25, -0.02, 0.24), "right": (0.25, -0.02, 0.24)}  # of both robots, pointing down
-DOWN = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])  # that is: opening along y
+DOWN = np.array([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])  # opens along y
 
 
 @dataclass(frozen=True)
 class Link:
-    """One moving link: where it hangs, its joint, its look, and capsules or boxes that collide."""
+    """One moving link: pose, joint, mesh, and capsules or boxes for collisions."""
 
     name: str
     pos: str
@@ -33,13 +33,13 @@ class Link:
     limits: tuple[float, float]
     force: float  # N m, near the nominal torque of the motor
     stiffness: float  # N m / rad of the position servo
-    armature: float  # kg m², the motor's inertia seen from the joint
+    armature: float  # kg m², the motor's inertia at the joint
     inertial: str
     mesh: str
     mesh_pose: str
     colour: str
     solids: tuple[str, ...]
-    kind: str = "hinge"  # or slide: its limits, force and stiffness are then of m
+    kind: str = "hinge"  # or slide, with limits, force and stiffness in m
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class Robot:
     base_mesh_pose: str
     base_solid: str
     links: tuple[Link, ...]
-    hand_pose: str  # where the fingers begin, in the last link: x forward
+    hand_pose: str  # base of the fingers in the last link's frame: x forward
     palm: tuple[str, ...]  # geoms in the hand's frame
     rest: tuple[float, ...]  # joints near `HOME`, elbow up
-    travel: float = FINGER_TRAVEL  # of a finger
-    finger: tuple[float, float, float] = (FINGER_LENGTH, 0.006, 0.011)  # length, half as thick, half as wide
+    travel: float = FINGER_TRAVEL  # of one finger
+    finger: tuple[float, float, float] = (FINGER_LENGTH, 0.006, 0.011)  # length, half thickness, half width
     finger_colour: str = "0.75 0.75 0.78 1"
     reach: float = TOOL_REACH
-    cameras: tuple[str, ...] = ("head", "left_wrist", "right_wrist")  # that its demonstrations are filmed by
+    cameras: tuple[str, ...] = ("head", "left_wrist", "right_wrist")  # cameras of its demonstrations
 
 
-_HALF = "0.70711 0 0 0.70711"  # a quarter turn about z, as the ViperX meshes need
+_HALF = "0.70711 0 0 0.70711"  # a quarter turn about z, needed by the ViperX meshes
 _DARK, _BLACK = "0.16 0.16 0.18 1", "0.09 0.09 0.1 1"
 _GREY, _BLUE = "0.82 0.83 0.85 1", "0.42 0.62 0.78 1"
 
@@ -163,7 +163,7 @@ UR5E = Robot(
             ('type="cylinder" size="0.036 0.02" pos="0 0.075 0" quat="0.70711 0.70711 0 0"',),
         ),
     ),
-    # x of the hand along y of the flange; its y along x of the flange.
+    # The hand's x is the flange's y; the hand's y is the flange's x.
     hand_pose='pos="0 0.158 0" xyaxes="0 1 0 1 0 0"',
     palm=(
         f'type="box" size="0.03 0.035 0.03" pos="-0.03 0 0" rgba="{_BLACK}" group="1" mass="0.3"',
@@ -176,7 +176,7 @@ _SKIN = "0.87 0.68 0.55 1"
 
 
 def _free(name: str, axis: str, kind: str, limit: float, force: float, stiffness: float) -> Link:
-    """A joint of a hand that no arm holds."""
+    """A joint of a free-floating hand."""
     inertia = 'pos="0 0 0" mass="0.06" diaginertia="1e-4 1e-4 1e-4"'
     armature = 0.3 if kind == "slide" else 0.01
     return Link(
@@ -197,7 +197,7 @@ def _free(name: str, axis: str, kind: str, limit: float, force: float, stiffness
     )
 
 
-# Two free hands: thumb and index finger are shorter, thicker and open less wide than the robots' fingers.
+# Two free hands: thumb and index finger are shorter, thicker and open less than the robots' fingers.
 HAND = Robot(
     name="hand",
     base_x=0.0,
@@ -236,24 +236,24 @@ EMBODIMENTS = {**ROBOTS, HAND.name: HAND}
 
 
 def robot_named(name: str) -> Robot:
-    """The robot of that name, or an error that helps."""
+    """The embodiment with that name; raises an InputError that lists the known ones."""
     return EMBODIMENTS[one_of("embodiment", name, EMBODIMENTS)]
 
 
 @cache
 def mesh_files(robot: Robot) -> dict[str, bytes]:
-    """File name to content, for the compiler."""
+    """File name -> content, for the compiler."""
     return {file.name: file.read_bytes() for file in sorted((MESHES / robot.name).glob("*.stl"))}
 
 
 def assets_xml(robot: Robot) -> str:
-    """The robot's meshes, for <asset>."""
+    """XML of the robot's meshes for <asset>."""
     scale = " ".join([f"{robot.mesh_scale:g}"] * 3)
     return "".join(f'<mesh name="{f[:-4]}" file="{f}" scale="{scale}"/>' for f in mesh_files(robot))
 
 
 def arm_xml(robot: Robot, side: str) -> str:
-    """One arm with its gripper, for <worldbody>; links are named left/shoulder and so on."""
+    """XML of one arm with its gripper for <worldbody>; links are named left/shoulder and so on."""
     x, turn = (-robot.base_x, "1 0 0 0") if side == "left" else (robot.base_x, "0 0 0 1")
     look = 'contype="0" conaffinity="0" group="1" mass="0"'
     opened = "".join(
@@ -287,8 +287,8 @@ def _slide(link: Link) -> str:
 
 
 def _hand_xml(robot: Robot, side: str) -> str:
-    """Palm, tool frame, wrist camera and the two fingers, equal on every robot from the palm on."""
-    # Turned by half a turn on the right, so that at home y points away from the operator on both arms.
+    """Palm, tool frame, wrist camera and two fingers; the same on every robot except for the palm."""
+    # Half a turn on the right arm, so that at home y points away from the operator on both arms.
     turn = "1 0 0 0" if side == "left" else "0 1 0 0"
     length, thick, wide = robot.finger
     fingers = "".join(
@@ -323,13 +323,13 @@ def motors_xml(robot: Robot, side: str) -> str:
 
 
 def tendon_xml(side: str) -> str:
-    """What the gripper's servo pulls: both fingers, half each."""
+    """The tendon of the gripper's servo: both fingers with weight one half."""
     fingers = "".join(f'<joint joint="{side}/finger_{n}" coef="0.5"/>' for n in (1, 2))
     return f'<fixed name="{side}/grip">{fingers}</fixed>'
 
 
 def equality_xml(side: str) -> str:
-    """The two fingers move as one."""
+    """Couples the two fingers."""
     return (
         f'<joint joint1="{side}/finger_1" joint2="{side}/finger_2" polycoef="0 1 0 0 0" '
         'solref="0.004 1" solimp="0.95 0.99 0.001"/>'
@@ -337,7 +337,7 @@ def equality_xml(side: str) -> str:
 
 
 def exclusions_xml(robot: Robot, side: str) -> str:
-    """Neighbours, and their neighbours, of one arm never collide; what is further apart may."""
+    """Excludes collisions between neighbouring links of one arm, up to three apart."""
     chain = [f"{side}/{name}" for name in ("base", *(link.name for link in robot.links), "hand")]
     pairs = [(a, b) for i, a in enumerate(chain) for b in chain[i + 1 : i + 4]]
     fingers = [f"{side}/finger_{n}" for n in (1, 2)]

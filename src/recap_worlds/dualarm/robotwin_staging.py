@@ -1,4 +1,4 @@
-"""RoboTwin episodes of a collection that may be stopped and resumed, each of them whole or absent."""
+"""Stages RoboTwin episodes of a collection, so that it can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recap.pool.robotwin_write import Joints, Layout, write_episode, write_notes
 from recap.run_directory import read_json, write_whole
 from recap.types import Episode
 
-_STAGED = "dataset"  # folder of the staging directory that becomes the dataset
+_STAGED = "dataset"  # subfolder that becomes the dataset
 _STAGED_NOTE = re.compile(r"episode-(\d+)\.json")
 _STAGED_FILE = re.compile(r"episode_?(\d+)\.(?:hdf5|json)")
 
@@ -19,14 +19,14 @@ _STAGED_FILE = re.compile(r"episode_?(\d+)\.(?:hdf5|json)")
 def stage_robotwin(
     staging: Path, index: int, layout: Layout, episode: Episode, joints: Joints | None = None
 ) -> None:
-    """Write one finished episode of a collection; its note is written last and marks it as whole."""
+    """Write one finished episode; its note is written last and marks it as complete."""
     note = _staged_note(staging, index)
-    note.unlink(missing_ok=True)  # an earlier episode of this index is no longer whole from here on
+    note.unlink(missing_ok=True)  # from here on an earlier episode of this index is incomplete
     write_whole(note, json.dumps(write_episode(staging / _STAGED, index, episode, layout, joints)) + "\n")
 
 
 def staged_robotwin(staging: Path) -> set[int]:
-    """The whole episodes; removes what interrupted stages left, so call it while none runs."""
+    """Indices of complete episodes; removes files of interrupted stages, so none may be running."""
     names = (_STAGED_NOTE.fullmatch(path.name) for path in staging.glob("episode-*.json"))
     whole = {int(name[1]) for name in names if name}
     for path in staging.glob(f"{_STAGED}/*/episode*"):
@@ -37,7 +37,7 @@ def staged_robotwin(staging: Path) -> set[int]:
 
 
 def assemble_robotwin(staging: Path, n_episodes: int, out: Path) -> None:
-    """Make the staged episodes the folder `out`, at once."""
+    """Move the staged episodes to the folder `out`, in one step."""
     folder = staging / _STAGED
     notes = [read_json(_staged_note(staging, index)) for index in range(n_episodes)]
     for index, note in enumerate(notes):

@@ -1,4 +1,4 @@
-"""Which tasks are trained on, which are unseen, and how a pool grows, by RoboTwin's names; data only."""
+"""Training tasks, unseen tasks and pool levels, with RoboTwin's names; data only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from recap.errors import InputError
 SEEN = ("place_cans_plasticbox", "move_can_pot", "open_microwave", "grab_roller", "pick_dual_bottles")
 UNSEEN = ("move_pillbottle_pad", "lift_pot", "click_bell", "handover_mic", "place_bread_skillet")
 
-# What each level, counted from 1, adds to the one before; from 2 on the first is the unseen task it brings.
-# The paper says that level 6 has 35 tasks; its table lists these 36. Its "stack bowls" is one of RoboTwin's
-# stack_bowls_two and stack_bowls_three, it does not say which.
+# What each level, counted from 1, adds to the previous one. From level 2 on the first is the unseen task. The
+# paper gives 35 tasks for level 6, but its table lists these 36. Its "stack bowls" can be either of
+# RoboTwin's stack_bowls_two and stack_bowls_three.
 LEVELS: tuple[tuple[str, ...], ...] = (
     SEEN,
     (
@@ -57,8 +57,8 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-# The paper's tasks for a real robot and a person's hand, with a microwave for its cabinet: a policy is
-# trained on the first alone, the other two are given by demonstrations.
+# The paper's tasks for a real robot and a human hand, with a microwave in place of its cabinet. A policy is
+# trained on the first only; the other two are demonstrated.
 REAL_ROBOT = ("open_microwave", "close_microwave", "place_bottle_plasticbox")
 
 # Actions after which RoboTwin ends an evaluation episode.
@@ -75,7 +75,7 @@ STEP_LIMITS: Mapping[str, int] = {
     "place_bread_skillet": 500,
 }
 
-# Of the paper's training: pairs of each task, and the episodes it left out because retrieval failed on them.
+# The paper's training: pairs per task, and episodes that were left out because retrieval failed on them.
 PAIRED_EPISODES: Mapping[str, int] = dict(zip(SEEN, (50, 48, 49, 49, 50), strict=True))
 LEFT_OUT: Mapping[str, tuple[int, ...]] = {
     "move_can_pot": (32, 45),
@@ -85,7 +85,7 @@ LEFT_OUT: Mapping[str, tuple[int, ...]] = {
 
 
 def pool_tasks(level: int) -> tuple[str, ...]:
-    """Every task that can be retrieved at that level, in the order in which they came."""
+    """All tasks that can be retrieved at a level, in the order in which they were added."""
     if not 1 <= level <= len(LEVELS):
         raise InputError(f"there is no pool level {level}: give 1 (the trained tasks) to {len(LEVELS)}")
     return tuple(task for added in LEVELS[:level] for task in added)

@@ -1,4 +1,4 @@
-"""A scene: table, lights, cameras, two arms and the things of a task, as one compiled model."""
+"""A scene as one compiled model: table, lights, cameras, two arms and the objects of a task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAMERAS = ("head", "left_wrist", "right_wrist")
 MAX_IMAGE_SIZE = 1024
 N_DISTRACTORS = 5
 _TABLE_LOOKS = (
-    ("flat", "0.78 0.74 0.68", "0.78 0.74 0.68"),  # the first is the clean one
+    ("flat", "0.78 0.74 0.68", "0.78 0.74 0.68"),  # the first is that of the clean split
     ("checker", "0.62 0.52 0.42", "0.72 0.62 0.5"),
     ("checker", "0.35 0.42 0.4", "0.45 0.52 0.5"),
     ("gradient", "0.75 0.72 0.7", "0.5 0.46 0.42"),
@@ -39,7 +39,7 @@ _TABLE_LOOKS = (
 
 
 def build_scene(robot: Robot, bodies: Sequence[Body], *, with_distractors: bool) -> Any:
-    """The compiled model; where things stand and how they look is set at every reset."""
+    """The compiled model; poses and appearance are set at every reset."""
     distractors = [_distractor_xml(n) for n in range(N_DISTRACTORS)] if with_distractors else []
     xml = f"""
 <mujoco model="dualarm">
@@ -81,7 +81,7 @@ def _table_looks_xml() -> str:
 
 
 def _distractor_xml(n: int) -> str:
-    """A thing that only looks; it stands where no arm works."""
+    """A distractor without collisions, outside the arms' workspace."""
     shape, size = (("box", "0.025 0.018 0.03"), ("cylinder", "0.022 0.035"), ("sphere", "0.025"))[n % 3]
     return (
         f'<body name="distractor_{n}"><geom type="{shape}" size="{size}" pos="0 0 0.03" contype="0" '
@@ -90,7 +90,7 @@ def _distractor_xml(n: int) -> str:
 
 
 def put(model: Any, data: Any, bodies: Sequence[Body], places: Mapping[str, Place]) -> None:
-    """Stand every body at its place."""
+    """Set the pose of every body."""
     for body in bodies:
         place = places[body.name]
         half = math.radians(place.yaw) / 2
@@ -105,7 +105,7 @@ def put(model: Any, data: Any, bodies: Sequence[Body], places: Mapping[str, Plac
 
 
 class Look:
-    """Colours, lights, table and distractors of a model, drawn around what they were compiled as."""
+    """Randomises colours, lights, table and distractors of a model, around their compiled values."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -118,11 +118,11 @@ class Look:
         self._distractors = [name for name in names if name.startswith("distractor_")]
 
     def draw(self, rng: np.random.Generator) -> None:
-        """Another look, drawn at random; colours stay near their own, so that a can is still told by it."""
+        """Set a random appearance; colours stay near their original, so that objects remain recognisable."""
         model = self._model
         colours = self._colours.copy()
         own, same = np.unique(colours[self._things, :3], axis=0, return_inverse=True)
-        own = np.clip(own + rng.uniform(-0.15, 0.15, own.shape), 0.02, 1.0)  # what is of one colour stays so
+        own = np.clip(own + rng.uniform(-0.15, 0.15, own.shape), 0.02, 1.0)  # equal colours stay equal
         colours[self._things, :3] = own[same.ravel()]
         colours[self._table] = colours[self._floor] = 1.0
         colours[self._table, :3] = rng.uniform(0.75, 1.0, 3)

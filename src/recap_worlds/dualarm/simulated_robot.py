@@ -1,4 +1,4 @@
-"""A simulated robot: two arms at a table, in the process of whoever drives it."""
+"""A simulated robot: two arms at a table, in the same process as the caller."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from recap.types import F64, U8, Observation
 from recap_worlds.dualarm.env import DualArmEnv
 from recap_worlds.dualarm.robot import CAMERAS
 
-DEFAULT_SIZE = 64  # px of a camera, where the server does not say
+DEFAULT_SIZE = 64  # px of a camera image, unless the server gives a size
 
 
 class DualArmRobot:
-    """The table with its objects' poses; it has pictures of the cameras that are asked for.
+    """The table with object poses, and images of the requested cameras.
 
     Args:
-        cameras: whose pictures it sends; none: poses alone.
-        camera_size: px a side of a picture.
+        cameras: cameras of the images it sends; empty: only poses.
+        camera_size: px per side of an image.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class DualArmRobot:
     ) -> None:
         for camera in cameras:
             one_of("camera", camera, CAMERAS)
-        # Pictures are drawn when someone looks, not at every step.
+        # Images are rendered on demand, not at every step.
         self.env = DualArmEnv(task, embodiment, image_size=0)
         self.env.reset(seed=seed)
         self.cameras, self.camera_size = tuple(cameras), camera_size
-        self.options = {"embodiment": embodiment}  # what the server's world should be set to
+        self.options = {"embodiment": embodiment}  # the matching options of the server's world
         self.steps = 0
         self.done = False
 
@@ -51,7 +51,7 @@ class DualArmRobot:
         embodiment: str = "viperx",
         seed: int = 500,
     ) -> DualArmRobot:
-        """One with the cameras that a server requires."""
+        """A robot with the cameras that the server requires."""
         size = int(metadata.get("camera_size", DEFAULT_SIZE))
         cameras = metadata.get("cameras_required", ())
         robot = cls(cameras, size, task=task, embodiment=embodiment, seed=seed)
@@ -60,23 +60,23 @@ class DualArmRobot:
         return robot
 
     def observe(self) -> Observation:
-        """Its tools, the objects' poses and the pictures."""
+        """Tools, object poses and images."""
         return self.env.observe(self.camera_size if self.cameras else None, self.cameras)
 
     def act(self, action: F64) -> None:
-        """One period of physics towards the targets of both tools."""
+        """One control period towards the targets of both tools."""
         self.done = bool(self.env.step(action)[2]) or self.done
         self.steps += 1
 
     def status(self) -> Mapping[str, float]:
-        """Whether the task is done, and after how many periods."""
+        """Success, and the number of periods."""
         return {"success": float(self.done), "steps": float(self.steps)}
 
     def picture(self) -> U8:
-        """The table, for a video."""
+        """An image of the table for a video."""
         picture: U8 = np.asarray(self.env.render(), np.uint8)
         return picture
 
     def close(self) -> None:
-        """Put it away."""
+        """Close the environment."""
         self.env.close()

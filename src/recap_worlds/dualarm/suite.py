@@ -36,7 +36,7 @@ class DualArmSuite(Suite):
     options: ClassVar[Options] = {"embodiment": "viperx", "split": "clean", "wording": "seen"}
 
     def check(self, options: Options) -> Options:
-        """Robots, splits and wordings that there are."""
+        """Options with a known robot, split and wording."""
         from recap_worlds.dualarm.robots import robot_named
 
         known = super().check(options)
@@ -46,15 +46,15 @@ class DualArmSuite(Suite):
         return known
 
     def tasks(self, options: Options) -> tuple[str, ...]:
-        """The ten of the paper's protocol."""
+        """The ten tasks of the paper's protocol."""
         return (*SEEN, *UNSEEN)
 
     def seen(self) -> frozenset[str]:
-        """Those that policies are trained on."""
+        """The training tasks."""
         return frozenset(SEEN)
 
     def task_key(self, name: str) -> str:
-        """Any task that is written here."""
+        """Any implemented task."""
         from recap_worlds.dualarm.tasks import task_named
 
         return task_named(name).key
@@ -70,51 +70,51 @@ class DualArmSuite(Suite):
         return TWO_ARMS
 
     def context(self, options: Options) -> TaskContext:
-        """Nothing: shapes do not matter."""
+        """Empty: retrieval does not use the embodiment here."""
         return TaskContext()
 
     def embodied(self, embodiment: str) -> Options:
-        """The arms."""
+        """The embodiment."""
         return {"embodiment": embodiment} if embodiment else {}
 
     def max_steps(self, task: str, options: Options) -> int:
-        """As the task has it."""
+        """The limit of the task."""
         from recap_worlds.dualarm.tasks import task_named
 
         return task_named(task).max_steps
 
     def make(self, options: Options) -> DualArmWorld:
-        """A table."""
+        """A world with one table."""
         return DualArmWorld(str(options["embodiment"]), str(options["split"]), str(options["wording"]))
 
     def expert(self, options: Options) -> Any:
-        """Scripts."""
+        """The scripted experts."""
         return ArmsExperts()
 
     def retrievals(self) -> Mapping[str, tuple[TermDescriber, RetrievalConfig]]:
-        """As the paper has it, and by parts."""
+        """The paper's retrieval, and retrieval by parts."""
         from recap_worlds.dualarm.retrieval import RETRIEVALS
 
         return RETRIEVALS
 
     def policies(self) -> Mapping[str, Path]:
-        """Trained here."""
+        """The included policies."""
         return {name: Path(__file__).parents[1] / "assets" / name for name in POLICIES}
 
     def pools(self) -> Mapping[str, str]:
-        """To try a training."""
+        """Small pools to try a training."""
         from recap_worlds.dualarm.pools import DEBUG_POOLS, TASK
 
         return {name: f"{robot}: a few of {TASK}" for name, robot in DEBUG_POOLS.items()}
 
     def open_pool(self, name: str) -> PoolSource:
-        """One of them."""
+        """Open a debug pool."""
         from recap_worlds.dualarm.pools import open_debug
 
         return open_debug(name)
 
     def training_presets(self) -> Mapping[str, TrainConfig]:
-        """Recipes."""
+        """The recipes."""
         from recap_worlds.dualarm.recipes import RECIPES
 
         return RECIPES
@@ -137,18 +137,18 @@ class DualArmWorld:
         return self._env
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
-        """The table is kept while the task is the same: making one takes longer than a reset."""
+        """Start an episode. The table is kept while the task is the same, because a reset is faster."""
         from recap_worlds.dualarm.env import DualArmEnv
 
         if self._env is None or self._env.task.key != task:
             self.close()
-            # Pictures are drawn when an agent looks, not at every step.
+            # Images are rendered when an agent needs them, not at every step.
             self._env = DualArmEnv(task, self._embodiment, split=self._split, image_size=0)
         self._env.reset(seed=seed, options={"wording": self._wording})
         return {"success": 0.0}
 
     def observe(self, image_size: int | None) -> Observation:
-        """Poses always, pictures where a size is given."""
+        """Always poses; images if a size is given."""
         return self.env.observe(image_size or 0)
 
     def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
@@ -156,19 +156,19 @@ class DualArmWorld:
         return {"success": float(self.env.step(action)[2])}, False
 
     def render(self) -> U8:
-        """The table."""
+        """An image of the table."""
         picture: U8 = np.asarray(self.env.render(), np.uint8)
         return picture
 
     def close(self) -> None:
-        """Put it away."""
+        """Close the environment."""
         if self._env is not None:
             self._env.close()
             self._env = None
 
 
 class ArmsExperts:
-    """The scripted expert of each slot's task."""
+    """The scripted expert of the task in each slot."""
 
     image_size: int | None = None
 
@@ -176,12 +176,12 @@ class ArmsExperts:
         self._experts: dict[int, Expert] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """Begin the trial's task."""
+        """Start the trial's task."""
         from recap_worlds.dualarm.expert import Expert
 
         self._experts[slot] = Expert(trial.task)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Ask the experts in turn."""
+        """Actions of the slots' experts."""
         pairs = zip(slots, observations, strict=True)
         return np.array([self._experts[slot].act(seen) for slot, seen in pairs], np.float64)

@@ -1,7 +1,7 @@
-"""Terms of arms among objects in space: where the tools are from each object, in metres.
+"""Terms for arms and objects in space: positions of the tools relative to each object, in metres.
 
-Tasks differ in their objects, so each term has a fixed number of slots, filled by name in alphabetical
-order; an empty slot is zero.
+Tasks differ in their objects. So each term has a fixed number of slots, filled in alphabetical order of the
+names; an empty slot is zero.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def slots_of(episode: Frames, n_slots: int) -> list[str]:
 
 
 def _headings(poses: F64) -> F64:
-    """The turn about z of (t, 7) poses: (t, 2, 2) matrices."""
+    """Rotations about z of poses (t, 7), as matrices (t, 2, 2)."""
     turn = quaternion_to_matrix(poses[:, 3:])
     angle = np.arctan2(turn[:, 1, 0] - turn[:, 0, 1], turn[:, 0, 0] + turn[:, 1, 1])
     c, s = np.cos(angle), np.sin(angle)
@@ -36,11 +36,11 @@ def _headings(poses: F64) -> F64:
 
 @dataclass(frozen=True)
 class ToolsAboutObjects:
-    """Each tool's place from each object, along the object's heading; what is far away counts less."""
+    """Each tool's position relative to each object, along its heading; large distances are compressed."""
 
-    near: float = 0.05  # m: at so far a centimetre counts half a centimetre
-    round_objects: tuple[str, ...] = ()  # these have no heading
-    letters: str = ARM  # what each number of proprioception is
+    near: float = 0.05  # m: at this distance a centimetre counts as half a centimetre
+    round_objects: tuple[str, ...] = ()  # they have no heading
+    letters: str = ARM  # kinds of the proprioception's numbers
     n_slots: int = N_SLOTS
 
     @property
@@ -71,13 +71,13 @@ class ToolsAboutObjects:
 
 @dataclass(frozen=True)
 class Grippers:
-    """How far each gripper is open."""
+    """Opening of each gripper."""
 
-    letters: str = ARM  # what each number of proprioception is
+    letters: str = ARM  # kinds of the proprioception's numbers
 
     @property
     def dim(self) -> int:
-        """One number a gripper."""
+        """One number per gripper."""
         return self.letters.count("g")
 
     def describe(self, episode: Frames) -> F64:
@@ -88,13 +88,13 @@ class Grippers:
 
 @dataclass(frozen=True)
 class ObjectsApart:
-    """Each object's height, and where it is from each other one."""
+    """Each object's height, and its position relative to each other object."""
 
     n_slots: int = N_SLOTS
 
     @property
     def dim(self) -> int:
-        """A height each, and three numbers for each pair."""
+        """One height per slot, and three numbers per pair."""
         return self.n_slots + 3 * self.n_slots * (self.n_slots - 1) // 2
 
     def describe(self, episode: Frames) -> F64:
@@ -111,16 +111,16 @@ class ObjectsApart:
 
 @dataclass(frozen=True)
 class ObjectsMoved:
-    """How far each object has come since the episode began: along the table, up, and turned."""
+    """Each object's displacement since the start of the episode: along the table, up, and rotation."""
 
-    near: float = 0.05  # m: beyond it, further counts ever less
-    arm: float = 0.1  # m that a turn by one radian counts for
+    near: float = 0.05  # m: larger displacements are compressed
+    arm: float = 0.1  # m per radian of rotation
     n_slots: int = N_SLOTS
-    from_start: bool = True  # the first row is the episode's first moment
+    from_start: bool = True  # the first row must be the first moment of the episode
 
     @property
     def dim(self) -> int:
-        """Three numbers a slot."""
+        """Three numbers per slot."""
         return 3 * self.n_slots
 
     def describe(self, episode: Frames) -> F64:
@@ -140,15 +140,15 @@ class ObjectsMoved:
 
 @dataclass(frozen=True)
 class ObjectPlaces:
-    """Where each object is in the world, and its heading times `arm`."""
+    """Each object's position in the world, and its heading times `arm`."""
 
-    arm: float = 0.1  # m that a unit of direction counts for
+    arm: float = 0.1  # m per unit of direction
     round_objects: tuple[str, ...] = ()
     n_slots: int = N_SLOTS
 
     @property
     def dim(self) -> int:
-        """Place and direction."""
+        """Position and direction."""
         return 5 * self.n_slots
 
     def describe(self, episode: Frames) -> F64:
@@ -164,7 +164,7 @@ class ObjectPlaces:
 
 @dataclass(frozen=True)
 class ObjectNames:
-    """Which objects there are, as a row of unit length."""
+    """The names of the objects, as a vector of unit length."""
 
     dim: int = 128
 

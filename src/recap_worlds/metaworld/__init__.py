@@ -1,1 +1,1 @@
-"""Meta-World: fifty tasks of one arm, with its own experts and success checks."""
+"""Meta-World: fifty tasks of one arm, with its experts and success checks."""

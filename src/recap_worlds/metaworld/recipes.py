@@ -1,4 +1,4 @@
-"""Training recipes of Meta-World: images, hand and gripper; no pose of any object."""
+"""Training recipes of Meta-World: images, hand and gripper; no object poses."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ARM = PolicyConfig(
     image=ImageConfig(
         cameras=("scene", "wrist"), camera_size=128, size=64, channels=16, future_cameras=("wrist",)
     ),
-    # A quarter of the usual nano, so that its weights travel with the library.
+    # A quarter of the usual nano, so that the weights can be included in the package.
     network=replace(NANO, text_embed_dim=128, num_attention_heads=3, num_layers=6, adaln_lora_dim=32),
     sampling=SamplingConfig(n_steps=2, temperature=0.5),
-    text="none",  # which task it is, what was retrieved says
+    text="none",  # the retrieved chunk determines the task
     n_action_steps=8,
 )
 _ALONE = replace(_ARM, retrieval=False, residual=False, text="content-words")
 _OURS = TrainConfig(
     "metaworld-nano",
     policy=_ARM,
-    # As at test time: other scenes of the task, followed by the clock.
+    # As at test time: other scenes of the task, aligned by time.
     pairs=PairsConfig(k=3, action_weight=0.0, allow_twin=False, n_candidates=3, leave_out=True),
     augment=AugmentConfig(chunk_noise=0.01, state_noise=0.002, image_dropout=0.0, retrieval_dropout=0.05),
     target="data/metaworld/seen.safetensors",
@@ -40,7 +40,7 @@ RECIPES: dict[str, TrainConfig] = {
     config.preset: config
     for config in (
         _OURS,
-        # Trained on seen tasks; or on the demonstrations of new ones as well, which is co-training.
+        # Trained on seen tasks. Trained also on demonstrations of new tasks, this is co-training.
         replace(_OURS, preset="metaworld-nano-no-retrieval", policy=_ALONE, pairs=PairsConfig()),
         TrainConfig(
             "debug-metaworld",

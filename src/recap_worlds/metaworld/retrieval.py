@@ -1,4 +1,4 @@
-"""How Meta-World's arm retrieves where the places of objects are known."""
+"""Retrieval for Meta-World's arm if object positions are known."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from recap.retrieval.presets import COSINE, FOLLOWED_S, image_retrieval
 from recap.robot import load_robot
 from recap_worlds.metaworld.world import POSED
 
-# A scene laid out alike comes first, and its demonstration is followed to the end, each part moved with the
-# object that it refers to. Turns are left out: many of Meta-World's objects report one that means nothing.
+# The demonstration of the most similar scene is followed to its end, and each part moves with its object.
+# Rotations are ignored, because many objects of Meta-World report a meaningless one.
 _FIRST, _SHIFTED = image_retrieval(load_robot(Path(__file__).with_name("robot.yaml")))
 RETRIEVALS: dict[str, tuple[TermDescriber, RetrievalConfig]] = {
-    # The same demonstration as `image` takes, where it was shown: a control.
+    # A control: the same demonstration as `image`, at the place where it was recorded.
     "metaworld-nearest": (_FIRST, replace(_SHIFTED, name="metaworld-nearest", aligner=World())),
     "metaworld-objects": (
         TermDescriber(

@@ -37,7 +37,7 @@ ROBOT_FILE = Path(__file__).with_name("robot.yaml")
 
 
 class MetaWorldSuite(Suite):
-    """Fifty tasks of one arm: 45 to train on, 5 that are new."""
+    """Fifty tasks of one arm: 45 for training, 5 unseen."""
 
     name: ClassVar[str] = "metaworld"
     seeds: ClassVar[Sequence[int]] = range(10_000, 10_050)
@@ -45,7 +45,7 @@ class MetaWorldSuite(Suite):
     options: ClassVar[Options] = {"offset_y": 0.0, "offset_z": 0.0}
 
     def check(self, options: Options) -> Options:
-        """Fingers within a hand's size of the nominal ones."""
+        """Options with finger offsets within the limits."""
         found = super().check(options)
         for name in self.options:
             if not abs(float(found[name])) <= MAX_OFFSET:
@@ -55,7 +55,7 @@ class MetaWorldSuite(Suite):
         return found
 
     def tasks(self, options: Options) -> tuple[str, ...]:
-        """Seen ones first."""
+        """All tasks, seen ones first."""
         return TASKS
 
     def seen(self) -> frozenset[str]:
@@ -67,7 +67,7 @@ class MetaWorldSuite(Suite):
         return tasks_named(name)
 
     def title(self, task: str) -> str:
-        """Its words."""
+        """The instruction."""
         return instruction(task)
 
     def robot(self, options: Options) -> RobotSpec:
@@ -75,25 +75,25 @@ class MetaWorldSuite(Suite):
         return load_robot(ROBOT_FILE)
 
     def max_steps(self, task: str, options: Options) -> int:
-        """As Meta-World has it."""
+        """Meta-World's limit."""
         return MAX_STEPS
 
     def make(self, options: Options) -> MetaWorld:
-        """A table."""
+        """A world with these fingers."""
         return MetaWorld(_hand(options))
 
     def expert(self, options: Options) -> Experts:
-        """Meta-World's own."""
+        """Meta-World's experts."""
         return Experts(_hand(options))
 
     def retrievals(self) -> Mapping[str, tuple[TermDescriber, RetrievalConfig]]:
-        """With and without the places of objects."""
+        """`metaworld-objects`, which uses object positions, and a control."""
         from recap_worlds.metaworld.retrieval import RETRIEVALS
 
         return RETRIEVALS
 
     def training_presets(self) -> Mapping[str, TrainConfig]:
-        """Recipes."""
+        """The recipes."""
         from recap_worlds.metaworld.recipes import RECIPES
 
         return RECIPES
@@ -104,7 +104,7 @@ def _hand(options: Options) -> Hand:
 
 
 class Experts:
-    """Meta-World's scripted expert of each slot's task; it reads true poses."""
+    """Meta-World's scripted expert of the task in each slot; it reads true poses."""
 
     image_size: int | None = None
 
@@ -115,7 +115,7 @@ class Experts:
         self._sent: dict[int, F64] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """Begin the trial's task."""
+        """Start the trial's task."""
         from metaworld.policies import ENV_POLICY_MAP
 
         self._experts[slot] = ENV_POLICY_MAP[f"{trial.task}-v3"]()
@@ -123,9 +123,9 @@ class Experts:
         self._sent[slot] = self._commands[slot].start
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Absolute targets: the expert's own step from where it has sent the hand before."""
+        """Absolute targets: the expert's step added to the last commanded position."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its gains are higher than a step can be long
+            warnings.simplefilter("ignore")  # its gains exceed the largest step
             return np.array([self._act(slot, seen) for slot, seen in zip(slots, observations, strict=True)])
 
     def _act(self, slot: int, seen: Observation) -> F64:

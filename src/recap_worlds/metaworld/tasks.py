@@ -1,4 +1,4 @@
-"""The fifty tasks, split as ML45 has them, without the simulator that runs them."""
+"""The fifty tasks in the split of ML45; does not import the simulator."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SEEN = (
 UNSEEN = ("bin-picking", "box-close", "hand-insert", "door-lock", "door-unlock")
 TASKS = (*SEEN, *UNSEEN)
 GROUPS = {"seen": SEEN, "unseen": UNSEEN, "all": TASKS}
-# Where the goal is drawn as a mark only, which the cameras here do not show: no picture tells where it is.
+# The goal is only a mark, which the cameras here do not show: no image tells where it is.
 GOAL_UNSEEN = frozenset(
     {
         "coffee-pull",
@@ -75,12 +75,12 @@ GOAL_UNSEEN = frozenset(
 
 
 def tasks_named(name: str) -> tuple[str, ...]:
-    """A task, several with commas, or a group."""
+    """A task, a comma-separated list, or a group."""
     if name in GROUPS:
         return GROUPS[name]
     return tuple(one_of("task", key.strip(), TASKS) for key in name.split(","))
 
 
 def instruction(task: str) -> str:
-    """A task in words."""
+    """A task's instruction."""
     return task.replace("-", " ")

@@ -1,7 +1,7 @@
-"""One arm at a table, as Meta-World simulates it; what an action means here is turned into its own actions.
+"""One arm at a table, simulated by Meta-World; absolute actions are converted to Meta-World's.
 
-An observation shows the hand, three cameras and, for experts and for training, where the object and the goal
-are. Marks of goals are not drawn: a camera at a real table shows none.
+An observation contains the hand, three cameras and, for experts and training, poses of object and goal. Goal
+marks are not rendered, because a camera at a real table would not show them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ CAMERAS = {"scene": "corner3", "wrist": "gripperPOV", "behind": "behindGripper"}
 SHOWN_GROUPS = (0, 1, 2)  # of geoms
 CONTROL_HZ = 80.0
 MAX_STEPS = 500
-DOWN = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)  # the hand's orientation, which never changes
-POSED = ("goal", "object", "other")  # the last is at 0 where a task has no second object
-STEP_M = 0.01  # an axis moves by at most that in a step
-FINGERS = ("rightclaw", "leftclaw")  # their pads hang on them
+DOWN = (1.0, 0.0, 0.0, 0.0, -1.0, 0.0)  # the hand's constant orientation
+POSED = ("goal", "object", "other")  # the last is at 0 if a task has no second object
+STEP_M = 0.01  # largest move per axis and step
+FINGERS = ("rightclaw", "leftclaw")  # the bodies that hold the pads
 
 
 @dataclass(frozen=True)
 class Hand:
-    """Fingers other than the nominal ones, in metres."""
+    """Offsets of the fingers from the nominal ones, in metres."""
 
-    offset_y: float = 0.0  # along the opening
-    offset_z: float = 0.0  # upwards: shorter fingers; below 0 longer ones
+    offset_y: float = 0.0  # in the opening direction
+    offset_z: float = 0.0  # up: shorter fingers; negative: longer ones
 
 
 NOMINAL = Hand()
@@ -42,7 +42,7 @@ NOMINAL = Hand()
 
 @dataclass(frozen=True)
 class Commands:
-    """Where the hand is sent at the start of a task, and between which corners it may be sent."""
+    """Start of the commanded hand position of a task, and its limits."""
 
     start: F64  # (3,)
     low: F64  # (3,)
@@ -51,7 +51,7 @@ class Commands:
 
 @cache
 def commands(task: str) -> Commands:
-    """Of that task; they do not depend on the scene."""
+    """The values of a task; they do not depend on the scene."""
     world = MetaWorld()
     world.reset(0, task)
     env = world._env
@@ -61,7 +61,7 @@ def commands(task: str) -> Commands:
 
 
 class MetaWorld:
-    """One task at a time; the simulator of a task is kept while the task is the same."""
+    """One task at a time; its simulator is kept while the task is the same."""
 
     control_hz = CONTROL_HZ
 
@@ -72,13 +72,13 @@ class MetaWorld:
         self._renderer: Renderer | None = None
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
-        """A scene that depends on the seed alone."""
+        """Start a scene that depends only on the seed."""
         if task != self._task:
             self.close()
             self._env, self._task = self._made(task), task
         env = self._env
-        # `reset(seed=…)` is ignored by Meta-World: places are drawn once from `seed`, then kept, and the
-        # second reset begins from a state that does not depend on the episode before.
+        # Meta-World ignores `reset(seed=…)`: it draws places once from `seed` and keeps them. The second
+        # reset starts from a state that does not depend on the previous episode.
         env._freeze_rand_vec = False
         env.seed(seed)
         env.reset()
@@ -88,7 +88,7 @@ class MetaWorld:
         return {"success": 0.0}
 
     def observe(self, image_size: int | None) -> Observation:
-        """What is seen now."""
+        """The current observation."""
         state = self._state
         proprio = np.array([*state[:3], *DOWN, state[3]], np.float32)
         images = {} if image_size is None else self._images(image_size)
@@ -105,11 +105,11 @@ class MetaWorld:
         return {"success": float(info["success"])}, self._steps >= MAX_STEPS
 
     def render(self) -> U8:
-        """The table from the scene camera."""
+        """An image from the scene camera."""
         return self._images(256)["scene"]
 
     def close(self) -> None:
-        """Put the simulator away."""
+        """Close the simulator."""
         if self._renderer is not None:
             self._renderer.close()
         self._renderer = None
@@ -125,13 +125,13 @@ class MetaWorld:
         env._partially_observable = False  # two experts need the goal
         del env.sawyer_observation_space  # cached before the goal was observable
         model = env.model
-        model.site_rgba[:, 3] = 0.0  # marks of goals, which no camera would see
-        model.vis.quality.offsamples = model.vis.quality.shadowsize = 0  # 16 times quicker in software
+        model.site_rgba[:, 3] = 0.0  # goal marks, which no real camera would see
+        model.vis.quality.offsamples = model.vis.quality.shadowsize = 0  # 16 times faster in software
         aside = (
             -self.hand.offset_z,
             self.hand.offset_y,
             0.0,
-        )  # x of the hand's body points down, its y along y
+        )  # the hand's x axis points down, its y axis along y
         for name in FINGERS:
             model.body(name).pos[:] += aside
         return env
@@ -143,7 +143,7 @@ class MetaWorld:
 
     def _images(self, size: int) -> dict[str, U8]:
         if self._renderer is None:
-            from recap_worlds.rendering import Renderer  # it loads MuJoCo
+            from recap_worlds.rendering import Renderer  # imports MuJoCo
 
             self._renderer = Renderer(self._env.model, size, SHOWN_GROUPS, headlight=True)
         drawn = self._renderer.draw(self._env.data, CAMERAS.values(), size)
@@ -151,14 +151,14 @@ class MetaWorld:
 
 
 def _pose(state: F64) -> F64:
-    """A pose (7,) with the real part of its quaternion first; objects without an orientation have none."""
+    """A pose (7,) with quaternion w first; objects without orientation get the identity."""
     turn = state[3:7] if len(state) > 3 else np.zeros(4)
     length = float(np.linalg.norm(turn))
     return np.concatenate([state[:3], turn / length if length > 1e-6 else (1.0, 0.0, 0.0, 0.0)])
 
 
 def expert_state(proprio: F32, poses: Mapping[str, F64], hand: Hand = NOMINAL) -> F64:
-    """The 39 numbers that Meta-World's experts read; a changed hand is where its fingers are."""
+    """The 39 numbers that Meta-World's experts read; a changed hand is given by its fingers' position."""
     now = np.zeros(18)
     now[:3] = np.add(proprio[:3], (0.0, hand.offset_y, hand.offset_z))
     now[3] = proprio[9]

@@ -1,1 +1,1 @@
-"""PushT: push a block onto its goal, with either of two pushers, at any goal angle."""
+"""PushT: push a block onto its goal with a disc or a triangle, at any goal angle."""

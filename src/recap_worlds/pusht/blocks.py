@@ -1,4 +1,4 @@
-"""The shapes that can be pushed: bars joined without overlap, under stock PushT's rules of mass."""
+"""Blocks that can be pushed: bars joined without overlap, with the mass rules of stock PushT."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from recap.errors import one_of
 from recap.types import F64
 from recap_worlds.pusht.shapes import BLOCK_BARS, BLOCK_SYMMETRY, Bars
 
-MASS, INERTIA = 1.0, 3000.0  # what stock gives the T, and here every block: they weigh about the same
+MASS, INERTIA = 1.0, 3000.0  # stock's values for the T, used for every block because they have equal areas
 
 
 @dataclass(frozen=True)
 class Block:
-    """A rigid shape built of bars; `symmetry` turns by 360°/symmetry about its origin look alike."""
+    """A rigid shape built of bars; rotations by 360°/symmetry about its origin are equivalent."""
 
     name: str
     bars: Bars
@@ -30,7 +30,7 @@ class Block:
 
     @cached_property
     def center_of_gravity(self) -> tuple[float, float]:
-        """Stock's rule: the plain mean of the bars' centres, whatever their areas."""
+        """Stock's rule: the mean of the bars' centres, regardless of their areas."""
         x, y = self.parts.mean(axis=(0, 1))
         return float(x), float(y)
 
@@ -49,7 +49,7 @@ class Block:
 
     @property
     def angle_period(self) -> float:
-        """The turn after which the block looks the same, in radians."""
+        """The rotation after which the block looks the same, in radians."""
         return 2 * math.pi / self.symmetry
 
 
@@ -59,5 +59,5 @@ BLOCKS: dict[str, Block] = {
 
 
 def block_named(name: str) -> Block:
-    """The block of that name, or an error that helps."""
+    """The block with that name; raises an InputError that lists the known ones."""
     return BLOCKS[one_of("block", name, BLOCKS)]

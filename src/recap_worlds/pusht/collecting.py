@@ -1,4 +1,4 @@
-"""Demonstrations from the scripted expert to a LeRobot dataset: parallel, resumable, repeatable."""
+"""Collects demonstrations of the scripted expert as a LeRobot dataset: parallel, resumable, repeatable."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from recap_worlds.pusht.tasks import (
 )
 
 MAX_DEMOS = 1_000_000
-N_ATTEMPTS = 5  # a demonstration that fails is tried anew, in another way
-NOISE_MEMORY = 0.7  # share of the last step's noise that stays, so that it pushes off course
-NOISE_BURST, NOISE_PAUSE = 15, 25  # mean steps with and without noise: recoveries need the quiet
+N_ATTEMPTS = 5  # a failed demonstration is tried again with another seed of the expert
+NOISE_MEMORY = 0.7  # share of the last step's noise that is kept, so that noise pushes off course
+NOISE_BURST, NOISE_PAUSE = 15, 25  # mean steps with and without noise; recovering needs steps without
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class CollectSpec:
     block: str = "tee"
     noise: float = 0.0  # px; executed but not recorded, so that demonstrations contain recoveries
     speed: float = 1.0
-    style: int | None = 0  # None: every demonstration has its own
+    style: int | None = 0  # None: a different style for each demonstration
     first_seed: int = FIRST_COLLECTION_SEED
     image_size: int = 96  # 0: no images
     threshold: float = 0.95  # coverage at which a demonstration ends
-    near: float = 0.0  # px and degrees from its goal within which the block begins; 0: anywhere
+    near: float = 0.0  # px and degrees; the block starts within this of its goal; 0: anywhere
 
     def __post_init__(self) -> None:
         Expert(pusher_named(self.pusher), block_named(self.block).name, self.speed)
@@ -80,7 +80,7 @@ class CollectSpec:
         check_collection_seeds(self.first_seed, len(self.angles) * self.per_angle)
 
     def demos(self) -> list[Demo]:
-        """All of them, angle by angle; each has its own seed."""
+        """All demonstrations, angle by angle; each has its own seed."""
         return [
             Demo(i, angle, self.first_seed + i)
             for i, angle in enumerate(a for a in self.angles for _ in range(self.per_angle))
@@ -90,9 +90,9 @@ class CollectSpec:
 def collect(
     spec: CollectSpec, out: Path, *, workers: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Collect what is missing and write the dataset `out`; the same call resumes after a stop.
+    """Collect missing demonstrations and write the dataset `out`; the same call resumes after a stop.
 
-    Until all is there it lies in `out`.partial, each demonstration whole or absent.
+    Until all are done they are kept in `out`.partial; an incomplete one counts as missing.
     """
     from recap_worlds.staging import collect_lerobot
 
@@ -101,7 +101,7 @@ def collect(
 
 
 def demonstrations(spec: CollectSpec, demos: Iterator[Demo]) -> Iterator[tuple[int, Episode]]:
-    """Each with its index."""
+    """Yield each demonstration with its index."""
     for demo in demos:
         yield demo.index, demonstrate(spec, demo)
 

@@ -1,9 +1,9 @@
-"""The contact aligner: what one tool did, retargeted to a tool of another shape.
+"""The contact aligner: retargets the motion of one tool to a tool of another shape.
 
-A disc that rests against a wall has its centre a radius away from it; a triangle there may be nearer or
-further, and beside the spot where it touches. Moved so that it touches where the disc did, the triangle does
-to the block what the disc did. The disc is the reference tool: everything is described as it would do it. In
-the plane, for tools that do not turn.
+The centre of a disc that touches a wall is one radius away from it. A triangle's centre there may be nearer
+or farther, and to the side of the contact. If the triangle is moved so that it touches where the disc did,
+it has the same effect on the block. The disc is the reference tool: all tools are described as if they
+were the disc. Only for the plane and for tools that do not rotate.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from recap_worlds.pusht.shapes import BLOCK_BARS, DISC_RADIUS, TRIANGLE_CORNERS,
 
 _Shape = TypeVar("_Shape")
 
-N_ROUNDS = 12  # of looking for the disc that a tool stands for
+N_ROUNDS = 12  # iterations to find the disc that corresponds to a tool
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A convex shape about its centre that never turns: its corners, rounded by a radius."""
+    """A convex shape about its centre that never rotates: its corners, rounded by a radius."""
 
     corners: Corners
     radius: float = 0.0
@@ -40,37 +40,37 @@ class Tool:
 
 @dataclass(frozen=True)
 class Contact:
-    """Tools and things by name, and how near a tool has to be for its shape to matter."""
+    """Shapes of tools and blocks by name, and the distances at which a tool's shape matters."""
 
     tools: Mapping[str, Tool]
     things: Mapping[str, Bars]
-    object_name: str = "block"  # the thing, as episodes call it
+    object_name: str = "block"  # the block's name in episodes
     radius: float = DISC_RADIUS  # of the reference tool
-    near: float = 10.0  # px between disc and thing up to which the touching point counts in full
-    far: float = 40.0  # and from which on it does not count
-    sharpness: float = 0.2  # a px: how quickly the touching point goes from one corner to the next
+    near: float = 10.0  # px between disc and block up to which the contact has full weight
+    far: float = 40.0  # px from which it has no weight
+    sharpness: float = 0.2  # per px; how quickly the contact moves from one corner to the next
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of every shape and setting."""
+        """Hash of all shapes and settings."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def as_tool(self, tool: str, thing: str, discs: F64, headings: F64) -> F64:
-        """Where the tool's centre must be to touch as these discs do: (n, 2).
+        """Tool centres (n, 2) that touch the block as these discs do.
 
         Args:
-            discs: their centres (n, 2), in the thing's frame.
-            headings: of the thing in the world (n,): the tool does not turn with it.
+            discs: disc centres (n, 2) in the block's frame.
+            headings: the block's angles in the world (n,); the tool does not rotate with it.
         """
         shape = self.tool_named(tool)
         bars = np.array(_known("block", thing, self.things), np.float64)  # (b, 4)
-        spots = np.clip(discs[:, None], bars[:, :2], bars[:, 2:])  # (n, b, 2) of each bar the nearest
+        spots = np.clip(discs[:, None], bars[:, :2], bars[:, 2:])  # (n, b, 2) nearest point of each bar
         ways = spots - discs[:, None]
         away = np.linalg.norm(ways, axis=2)
         nearest = away.argmin(axis=1)
         rows = np.arange(len(discs))
         way, distance = ways[rows, nearest], away[rows, nearest]
-        toward = way / np.maximum(distance, 1e-9)[:, None]  # zero within the thing, where nothing is moved
+        toward = way / np.maximum(distance, 1e-9)[:, None]  # zero inside the block, where nothing is moved
         abroad = _turned(headings, toward)
         reach = np.array(shape.corners) @ abroad.T  # (corners, n)
         share = np.exp(self.sharpness * (reach - reach.max(axis=0)))
@@ -80,22 +80,22 @@ class Contact:
         return np.asarray(discs + weight[:, None] * moved)
 
     def as_disc(self, tool: str, thing: str, centers: F64, headings: F64) -> F64:
-        """The inverse of `as_tool`, by trying: (n, 2)."""
+        """The inverse of `as_tool`, found iteratively: (n, 2)."""
         if self.is_disc(tool):
             return centers
         discs = centers
         for i in range(N_ROUNDS):
             wrong = centers - self.as_tool(tool, thing, discs, headings)
-            discs = discs + (wrong if i < 2 else wrong / 2)  # at corners whole steps go to and fro
+            discs = discs + (wrong if i < 2 else wrong / 2)  # full steps oscillate at corners
         return discs
 
     def is_disc(self, tool: str) -> bool:
-        """Whether that tool is the reference tool."""
+        """True if that tool is the reference tool."""
         shape = self.tool_named(tool)
         return len(shape.corners) == 1 and shape.radius == self.radius
 
     def to_reference_tool(self, episode: Frames) -> Frames:
-        """The frames as a disc would have gone through them; positions in proprioception and actions move."""
+        """The frames as the reference tool would have moved; proprioception and actions change."""
         if self.is_disc(episode.embodiment):
             return episode
         steps = self.contact_offsets(episode, np.arange(len(episode) + 1), None)
@@ -105,7 +105,7 @@ class Contact:
             return replace(episode, proprio=proprio)
         actions = episode.actions.copy()
         if actions.shape[1]:
-            actions[:, :2] += steps[1:]  # an action leads to the next place
+            actions[:, :2] += steps[1:]  # an action leads to the next position
         return replace(episode, proprio=proprio, actions=actions)
 
     def contact_offsets(
@@ -116,13 +116,13 @@ class Contact:
         turn: float = 0.0,
         thing: str = "",
     ) -> F64:
-        """How far another tool is from where the episode's own was, at each row: (n, 2) in its world.
+        """Offsets (n, 2) from the episode's tool to another tool at each row, in the episode's world.
 
         Args:
-            rows: frames; those past the end are the last.
-            tool: the other one; none: the reference tool.
-            turn: by which the other tool's world is turned from the episode's.
-            thing: what is pushed, where the episode does not say.
+            rows: frames; those past the end use the last frame.
+            tool: the other tool; None: the reference tool.
+            turn: rotation from the episode's world to the other tool's world.
+            thing: the block, if the episode does not name it.
         """
         rows = np.minimum(rows, len(episode) - 1)
         poses = np.asarray(episode.objects[self.object_name], np.float64)[rows]
@@ -134,7 +134,7 @@ class Contact:
         return np.asarray(out_of_frame(poses, there) - centers)
 
     def tool_named(self, name: str) -> Tool:
-        """Its shape, or an error that helps."""
+        """The shape of a tool; raises an InputError that lists the known tools."""
         return _known("tool", name, self.tools)
 
 
@@ -167,18 +167,18 @@ class ContactFrame(ObjectFrame):
 
     @property
     def retargeting(self) -> Contact:
-        """Tools are described as the reference tool."""
+        """Describes every tool as the reference tool."""
         return self.contact
 
     def refuse(self, robot: RobotSpec, embodiment: str) -> None:
-        """A tool of unknown shape is refused before anything moves."""
+        """Refuse a tool of unknown shape before anything moves."""
         super().refuse(robot, embodiment)
         self.contact.tool_named(embodiment)
 
     def carry(
         self, episode: Episode, rows: Rows, frames: Frames, t: int, robot: RobotSpec, lead: int
     ) -> tuple[F64, F64]:
-        """In the block's frame, of the robot's own tool."""
+        """In the block's frame, retargeted to the robot's own tool."""
         begin = int(rows[0])
         own, here = self.frame(episode, begin), self.frame(frames, t)
         ahead = begin + np.arange(len(rows) + 1)
@@ -187,5 +187,5 @@ class ContactFrame(ObjectFrame):
         actions = episode.actions[rows].astype(np.float64)
         proprio = episode.proprio[rows].astype(np.float64)
         proprio[:, :2] += offsets[:-1]
-        actions[:, :2] += offsets[1:]  # an action leads to the next place
+        actions[:, :2] += offsets[1:]  # an action leads to the next position
         return robot.act.into(own, actions), robot.body.into(own, proprio)

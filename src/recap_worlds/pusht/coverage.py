@@ -1,4 +1,4 @@
-"""Exact area shared by two blocks, by clipping convex parts against each other."""
+"""Exact overlap area of two blocks, by clipping convex parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the board at the size that is asked for, anti-aliased, in stock PushT's colours."""
+"""Draws the board at any size, anti-aliased, in the colours of stock PushT."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _blend(pixel: F32, color: F32, alpha: float) -> None:
 
 @compiled
 def _paint_shape(image: F32, polygon: F64, line: F32, fill: F32) -> None:
-    """A filled convex polygon with a line of LINE_RADIUS round its edge."""
+    """Draw a filled convex polygon with an edge line of LINE_RADIUS."""
     size = image.shape[0]
     scale = size / BOARD_SIZE
     margin = LINE_RADIUS + 1 / scale
@@ -72,7 +72,7 @@ def _paint_shape(image: F32, polygon: F64, line: F32, fill: F32) -> None:
 
 @compiled
 def _paint_disc(image: F32, x: float, y: float, radius: float, line: F32, fill: F32) -> None:
-    """A disc with stock's rim, 4 wide, inside its radius."""
+    """Draw a disc with stock PushT's rim, 4 px wide, inside its radius."""
     size = image.shape[0]
     scale = size / BOARD_SIZE
     reach = radius + 1 / scale
@@ -89,7 +89,7 @@ def _paint_disc(image: F32, x: float, y: float, radius: float, line: F32, fill: 
 
 @compiled
 def _paint_flat(image: F32, parts: F64, color: F32) -> None:
-    """Parts that abut, without lines and without a seam between them."""
+    """Draw adjacent parts without lines and without a seam between them."""
     size = image.shape[0]
     scale = size / BOARD_SIZE
     for j in range(size):
@@ -103,7 +103,7 @@ def _paint_flat(image: F32, parts: F64, color: F32) -> None:
 
 @compiled
 def _paint_moving(background: F32, block: F64, colors: F32, pusher: F64, radius: float) -> U8:
-    """Block and pusher over the background; a pusher of one vertex is a disc."""
+    """Draw block and pusher over the background; a pusher of one vertex is a disc."""
     image = background.copy()
     for p in range(block.shape[0]):
         _paint_shape(image, block[p], colors[0], colors[1])
@@ -127,14 +127,14 @@ def _empty_board(size: int) -> F32:
 
 
 def draw_background(size: int, goal_parts: F64) -> F32:
-    """Walls and goal (n, 4, 2), which stay the same through an episode: (size, size, 3) in 0..255."""
+    """Walls and goal (n, 4, 2), which do not change during an episode: (size, size, 3) in 0..255."""
     image = _empty_board(size).copy()
     _paint_flat(image, goal_parts, np.array(GOAL, np.float32))
     return image
 
 
 def draw_board(background: F32, block_parts: F64, pusher: str, outline: F64, radius: float) -> U8:
-    """The whole scene: (size, size, 3). `outline` is the pusher's in the world, its centre for a disc."""
+    """The whole scene: (size, size, 3). `outline` is the pusher's in the world; for a disc, its centre."""
     color = PUSHER[pusher]
     colors = np.array([BLOCK, lighter(BLOCK), color, lighter(color)], np.float32)
     return _paint_moving(background, block_parts, colors, outline, radius)

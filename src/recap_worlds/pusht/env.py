@@ -28,15 +28,16 @@ ObsType = Literal["state", "pixels", "both", "pixels_agent_pos"]
 
 
 class PushTEnv(StockPushTEnv):  # type: ignore[misc]
-    """Stock PushT with a choice of pusher, goal and block; it draws at the size it observes.
+    """Stock PushT with a choice of pusher, goal and block; it renders at the size it observes.
 
     Args:
-        pusher: `disc` (radius 15) or `triangle` (never turns).
+        pusher: `disc` (radius 15) or `triangle` (never rotates).
         goal_angle: in degrees; +45 is the stock goal. `reset(options={"goal_angle": a})` changes it.
-        goal_position: where the block's origin should come to lie.
+        goal_position: goal position of the block's origin.
         block: `tee` (the benchmark) or another of `recap_worlds.pusht.blocks.BLOCKS`.
         success_threshold: an episode ends when coverage exceeds it.
-        obs_type: `state` (pusher xy, block pose, goal pose), `pixels`, or `both` (a dict of the two).
+        obs_type: `state` (pusher xy, block pose, goal pose), `pixels`, `both` (a dict of the two), or
+            `pixels_agent_pos` (a dict as in gym-pusht).
         observation_size: width and height of the pixels.
     """
 
@@ -82,7 +83,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         pixels = spaces.Box(0, 255, (size, size, 3), np.uint8)
         both = spaces.Dict({"state": state, "pixels": pixels})
         place = spaces.Box(0.0, 512.0, (2,), np.float64)
-        named = spaces.Dict({"pixels": pixels, "agent_pos": place})  # as gym-pusht and LeRobot name them
+        named = spaces.Dict({"pixels": pixels, "agent_pos": place})  # names of gym-pusht and LeRobot
         choices: dict[str, spaces.Space[Any]] = {"state": state, "pixels": pixels, "both": both}
         choices["pixels_agent_pos"] = named
         self.observation_space = choices[self.obs_type]
@@ -96,7 +97,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         theta = math.radians(goal_angle)
         pose = np.array([*self.goal_position, math.atan2(math.sin(theta), math.cos(theta))])
         if abs(theta) <= math.pi:
-            pose[2] = theta  # exactly what stock uses at +45
+            pose[2] = theta  # exactly the stock value at +45
         parts = transform_points(pose, self.shape.parts)
         if not ((parts > 7) & (parts < 504)).all():
             raise InputError(
@@ -105,13 +106,13 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
             )
         return pose
 
-    # What stock builds in `_setup`, ours where it differs.
+    # Objects that stock PushT builds in `_setup`, changed where ours differ.
 
     def _setup(self) -> None:
         super()._setup()
         for shape in self._block_shapes:
-            # Stock counts contacts by a Python callback from inside the physics; a type of its own keeps
-            # the block out of it, which saves time, and an exception such as Ctrl-C from being lost there.
+            # Stock PushT counts contacts in a Python callback inside the physics. A separate collision type
+            # excludes the block: this saves time, and an exception such as Ctrl-C cannot be lost there.
             shape.collision_type = 1
         self.goal_pose = self._goal_pose.copy()
         goal_parts = transform_points(self.goal_pose, self.shape.parts)
@@ -119,7 +120,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         self._backgrounds: dict[int, F32] = {}
 
     def add_circle(self, space: pymunk.Space, position: tuple[float, float], radius: float) -> pymunk.Body:
-        """Stock's disc, or the triangle in its place."""
+        """Stock's disc, or the triangle instead."""
         if self.pusher == "disc":
             return StockPushTEnv.add_circle(space, position, radius)
         body = pymunk.Body(body_type=pymunk.Body.KINEMATIC)
@@ -130,7 +131,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
     def add_tee(
         self, space: pymunk.Space, position: tuple[float, float], angle: float
     ) -> tuple[pymunk.Body, list[pymunk.Poly]]:
-        """Stock's T, or another block under the same rules."""
+        """Stock's T, or another block with the same rules."""
         if self.shape.name == "tee":
             return StockPushTEnv.add_tee(space, position, angle)  # type: ignore[no-any-return]
         body = pymunk.Body(MASS, INERTIA)
@@ -177,7 +178,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
             action = np.full(0, np.nan)
         if action.shape != (2,) or not np.isfinite(action).all():
             raise InputError(f"action {action!r} is not a target position: give two finite numbers in 0…512")
-        # As a Vec2d stock's control law runs on Python floats: the same bits in a third of the time.
+        # With a Vec2d stock's control law uses Python floats: the same result in a third of the time.
         observation, reward, terminated, truncated, info = super().step(Vec2d(*action.tolist()))
         self._n_steps += 1
         info["success"] = info["is_success"] = bool(terminated)
@@ -190,11 +191,11 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         return np.array([x, y, bx, by, self.block.angle % (2 * np.pi), *self.goal_pose])
 
     def coverage(self) -> float:
-        """The share of the goal that the block covers now."""
+        """The share of the goal that the block covers."""
         return self._get_coverage()
 
     def get_obs(self) -> Any:
-        """The observation in the form asked for."""
+        """The observation in the chosen form."""
         if self.obs_type == "state":
             return self.state()
         pixels = self.draw(self.observation_width)
@@ -204,7 +205,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         return pixels if self.obs_type == "pixels" else {"state": self.state(), "pixels": pixels}
 
     def observe(self, image_size: int | None = None, with_poses: bool = True) -> Observation:
-        """The moment as our agents take it: a camera image where its size is given, true poses if wanted."""
+        """The observation for agents: a camera image if a size is given, true poses if wanted."""
         x, y = self.block.position
         return Observation(
             proprio=np.array(self.agent.position, np.float32),
@@ -223,7 +224,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         return image
 
     def draw(self, size: int) -> U8:
-        """The board as a camera of that size sees it: (size, size, 3)."""
+        """The board as a camera image: (size, size, 3)."""
         if size not in self._backgrounds:
             self._backgrounds[size] = draw_background(size, self._goal_parts)
         center = np.array([self.agent.position])
@@ -240,7 +241,7 @@ class PushTEnv(StockPushTEnv):  # type: ignore[misc]
         return info
 
     def coverage_at(self, pose: F64) -> float:
-        """What the coverage would be with the block there."""
+        """The coverage if the block had this pose."""
         return (
             float(shared_area(transform_points(pose, self.shape.parts), self._goal_parts)) / self.shape.area
         )

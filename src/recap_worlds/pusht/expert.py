@@ -12,18 +12,18 @@ from recap_worlds.pusht.planner import Plan, Planner, Scene
 from recap_worlds.pusht.pushers import pusher_named
 from recap_worlds.pusht.simulator import initial_state, make_body
 
-SURPRISE = 6.0  # plan anew when the block is so far from where it was expected, px
-PATIENCE = 5  # but not before so many steps of a plan
+SURPRISE = 6.0  # px between expected and actual block pose above which to replan
+PATIENCE = 5  # fewest steps of a plan before that
 
 
 class Expert:
-    """Plans a push, follows it, looks, and plans again.
+    """Plans a push, executes it, and plans again from the new observation.
 
     Args:
         pusher: `disc` or `triangle`.
         block: the block's name.
         speed: 1 is the usual speed; 0.5 takes twice as long.
-        style: 0 takes the cheapest way; any other number has its own taste in where to push.
+        style: 0 takes the cheapest way; any other number prefers its own contacts.
     """
 
     image_size: int | None = None
@@ -38,12 +38,12 @@ class Expert:
         self.reset(0)
 
     def reset(self, seed: int) -> None:
-        """Begin an episode; the same seed and observations give the same actions."""
+        """Start an episode; the same seed and observations give the same actions."""
         self._rng = np.random.default_rng([seed, self.style])
-        self._taste: F64 | None = None
+        self._contact_style: F64 | None = None
         if self.style:
-            taste = np.random.default_rng([self.style, 17])
-            self._taste = np.stack([taste.uniform(0, 2 * np.pi, 3), 6.0 / np.arange(1, 4)], axis=1)
+            rng = np.random.default_rng([self.style, 17])
+            self._contact_style = np.stack([rng.uniform(0, 2 * np.pi, 3), 6.0 / np.arange(1, 4)], axis=1)
         self._plan: Plan | None = None
         self._step = 0
         self._velocity = np.zeros(2)
@@ -58,10 +58,10 @@ class Expert:
             state[2:4] = self._velocity
             goal = np.array([*transform_points(observation.goal, self.body.offset), observation.goal[2]])
             self._plan = self.planner.plan(
-                Scene(state, goal, self.shape.angle_period), self._rng, self._taste
+                Scene(state, goal, self.shape.angle_period), self._rng, self._contact_style
             )
             self._step = 0
-        if self._plan is None:  # hemmed in: back off towards the middle of the board
+        if self._plan is None:  # no push is possible: move towards the middle of the board
             self._velocity = np.zeros(2)
             return np.asarray(state[:2] + 0.1 * (np.array([256.0, 256.0]) - state[:2]))
         target: F64 = self._plan.targets[self._step].copy()

@@ -1,4 +1,4 @@
-"""From a path to targets: speed limits, smooth starts and corners, one target a control step."""
+"""Converts a path to targets with speed limits and smooth starts and corners, one per control step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from recap.compiled import compiled
 from recap.types import F64
 
-FREE_SPEED = 11.0  # px a control step, away from the block
+FREE_SPEED = 11.0  # px per control step, away from the block
 PUSH_SPEED = 6.0
-ACCELERATION = 2.0  # px a control step squared
+ACCELERATION = 2.0  # px per control step squared
 N_HOLD = 1  # steps at rest after a push
 
 
 @compiled
 def _dense_path(way: F64, heading: float, curvature: float, push_length: float) -> tuple[F64, int]:
-    """Points about 1 px apart along the way and then the arc; and where the arc begins."""
+    """Points about 1 px apart along the way and then the arc, and the index at which the arc begins."""
     total = push_length
     for i in range(way.shape[0] - 1):
         total += math.sqrt((way[i + 1, 0] - way[i, 0]) ** 2 + (way[i + 1, 1] - way[i, 1]) ** 2)
@@ -45,7 +45,7 @@ def _dense_path(way: F64, heading: float, curvature: float, push_length: float) 
 
 @compiled
 def _speed_limits(points: F64, arc_begins: int, speed: float) -> F64:
-    """Allowed speed at each point: slower where the path bends and along the push, 0 at the end."""
+    """Speed limit at each point: lower at bends and along the push, 0 at the end."""
     n = points.shape[0]
     limit = np.empty(n)
     look = 6

@@ -1,4 +1,4 @@
-"""The expert as a person who watches a policy and corrects it."""
+"""The expert in the role of a person who watches a policy and corrects it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from recap_worlds.pusht.tasks import THRESHOLDS
 
 NO_PROGRESS = 40  # steps after which the person takes over
 MIN_PROGRESS = 5.0  # px that count as progress
-TURN_PX = 60.0  # that a radian of the block's turn counts for
+TURN_PX = 60.0  # px per radian of the block's rotation
 MAX_STEPS = 80  # of a correction
 
 
 def left(seen: Observation) -> float:
-    """How far the block is from its goal, px."""
+    """The block's distance from its goal, px."""
     block, goal = seen.objects["block"], seen.goal
     assert goal is not None
     return float(np.hypot(*(block[:2] - goal[:2])) + TURN_PX * abs(wrap_angle(float(block[2] - goal[2]))))
@@ -26,21 +26,21 @@ def left(seen: Observation) -> float:
 
 @dataclass
 class Corrector:
-    """Takes over where nothing is gained, and hands back when half of what was left is done.
+    """Takes over if there is no progress, and returns control when half of the remaining distance is done.
 
-    What is left is the block's distance from the goal in px, and 60 px a radian of its turn. The person takes
-    over when it has not become less by 5 px in the last 40 steps, and hands back when it is half of what it
-    was at the take-over, when coverage is past 0.95, or after 80 steps.
+    The remaining distance is the block's distance from the goal in px, plus 60 px per radian of rotation. The
+    person takes over if it has not decreased by 5 px in the last 40 steps. The policy continues when it is
+    half of its value at the takeover, when coverage exceeds 0.95, or after 80 steps.
     """
 
     expert: Expert
     least: float = np.inf
     since: int = 0  # steps without progress
-    driving: int = 0  # steps since the take-over; 0: the policy drives
+    driving: int = 0  # steps since the takeover; 0: the policy drives
     at_takeover: float = 0.0
 
     def takeover(self, seen: Observation, coverage: float) -> F64 | None:
-        """The person's action, or None while the policy drives."""
+        """The person's action; None while the policy drives."""
         now = left(seen)
         if self.driving:
             enough = now <= self.at_takeover / 2 or self.driving >= MAX_STEPS

@@ -1,4 +1,4 @@
-"""Plan a few pushes ahead by beam search, then sharpen the first one in an exact simulation."""
+"""Plans a few pushes ahead by beam search, then refines the first one in an exact simulation."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ NARROW_CURVATURES = np.zeros(1)
 BEAM = (24, 10)  # nodes kept after the first and the second push
 N_CHILDREN = 4
 N_TRIES_LAST, N_TRIES = 300, 75
-HOME = 2.0  # an error below which the block counts as placed, px
-SETTLE_STEPS = 3  # steps at the last target that are simulated to let the pusher come to rest
+HOME = 2.0  # px, error below which the block counts as placed
+SETTLE_STEPS = 3  # simulated steps at the last target in which the pusher comes to rest
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What planning starts from."""
+    """The start of planning."""
 
     state: F64  # (STATE_DIM,) of the simulator
     goal: F64  # (3,) of the block's centre of gravity
-    period: float  # the block looks the same after this turn
+    period: float  # rotation after which the block looks the same
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The next push: targets to follow, and the states the simulator expects after each."""
+    """The next push: targets to follow, and the simulated state after each."""
 
     targets: F64  # (t, 2)
     states: F64  # (t, STATE_DIM)
@@ -46,7 +46,7 @@ class Plan:
 
 
 def _diverse(candidates: F64, totals: F64, n: int, period: float, apart: float = 8.0) -> list[int]:
-    """The cheapest candidates whose blocks end apart from each other."""
+    """The cheapest candidates with different final poses of the block."""
     kept: list[int] = []
     for i in np.argsort(totals, kind="stable")[: 40 * n]:
         if kept:
@@ -73,7 +73,7 @@ def _try_push(
     initial_speed: float,
     body: Body,
 ) -> F64:
-    """Targets of the whole motion (t, 2) from where the pusher is; empty when there is no way."""
+    """Targets (t, 2) of the whole motion from the pusher's position; empty if there is no way."""
     place = push_start(contact, block, body)
     blocked = obstacles(body, block[0], block[1], block[2])
     way = route(state[:2].copy(), place[:2].copy(), blocked, body.core_radius)
@@ -83,7 +83,7 @@ def _try_push(
 
 
 class Planner:
-    """Plans pushes for one block and pusher; `rng` decides the phase of the contacts and the tries."""
+    """Plans pushes for one block and pusher; `rng` sets the phase of the contacts and the random search."""
 
     def __init__(self, body: Body, outline: F64, speed: float = 1.0) -> None:
         self.body = body
@@ -91,20 +91,20 @@ class Planner:
         self.perimeter = float(np.linalg.norm(np.roll(self.outline, -1, axis=0) - self.outline, axis=1).sum())
         self.speed = speed
 
-    def plan(self, scene: Scene, rng: np.random.Generator, taste: F64 | None = None) -> Plan | None:
-        """The next push, or None when no push is possible; `taste` (4, 3) bends the choice of contacts."""
+    def plan(self, scene: Scene, rng: np.random.Generator, style: F64 | None = None) -> Plan | None:
+        """The next push, or None if none is possible; `style` (3, 2) changes the preferred contacts."""
         arcs = (np.arange(N_CONTACTS) + rng.uniform()) * self.perimeter / N_CONTACTS
-        chosen = self._search(scene, arcs, self._dislike(arcs, taste))
+        chosen = self._search(scene, arcs, self._dislike(arcs, style))
         if chosen is None:
             return None
         first, is_last = chosen
         return self._sharpen(scene, first, float(arcs[int(first[pushes.CONTACT])]), is_last, rng)
 
-    def _dislike(self, arcs: F64, taste: F64 | None) -> F64:
-        if taste is None:
+    def _dislike(self, arcs: F64, style: F64 | None) -> F64:
+        if style is None:
             return np.zeros(len(arcs))
-        waves = np.outer(arcs * 2 * np.pi / self.perimeter, np.arange(1, len(taste) + 1)) + taste[:, 0]
-        return np.asarray((np.sin(waves) + 1) @ taste[:, 1])
+        waves = np.outer(arcs * 2 * np.pi / self.perimeter, np.arange(1, len(style) + 1)) + style[:, 0]
+        return np.asarray((np.sin(waves) + 1) @ style[:, 1])
 
     def _expand(self, node: F64, scene: Scene, contacts: F64, dislike: F64, wide: bool) -> F64:
         return expand(
@@ -162,7 +162,7 @@ class Planner:
     def _sharpen(
         self, scene: Scene, push: F64, arc: float, is_last: bool, rng: np.random.Generator
     ) -> Plan | None:
-        """Local random search over the push's numbers, each try simulated as it will be executed."""
+        """Local random search over the push's parameters; each try is simulated as it will be executed."""
         best = np.array(
             [arc, push[pushes.TILT], push[pushes.CURVATURE], push[pushes.LENGTH] - pushes.APPROACH]
         )

@@ -1,4 +1,4 @@
-"""Pools of PushT that come along: poses only, whose camera frames are drawn when they are looked at."""
+"""Included PushT pools: they store poses only, and camera frames are drawn on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recap_worlds.pusht.pushers import PUSHERS
 from recap_worlds.pusht.rendering import RenderedFrames
 from recap_worlds.pusht.robot import IMAGE_SIZE
 
-# name -> what is in it; `python research/scripts/build_standard_pools.py` makes them anew.
+# name -> content; written by `python research/scripts/build_standard_pools.py`.
 STANDARD_POOLS = {
     "pusht-9x100": "the disc at 9 goals, -60 to 60 degrees by 15, 100 demonstrations each",
     "pusht-triangle": "the triangle at -45 and +45 degrees, 100 each, from the scenes of pusht-9x100",
@@ -22,7 +22,7 @@ ASSETS = Path(__file__).parents[1] / "assets"
 
 
 class StandardPool(EpisodeView):
-    """A packed pool of poses whose camera frames are drawn when they are looked at."""
+    """A packed pool of poses whose camera frames are drawn on demand."""
 
     def __init__(self, packed: PackedPool) -> None:
         super().__init__(packed.version, packed.episode_ids)
@@ -30,7 +30,7 @@ class StandardPool(EpisodeView):
         self._episodes: dict[str, Episode] = {}
 
     def episode(self, episode_id: str) -> Episode:
-        """One of them."""
+        """One episode."""
         if episode_id not in self._episodes:
             bare = self._packed.episode(episode_id)
             self._episodes[episode_id] = replace(bare, images={"top": RenderedFrames(bare, IMAGE_SIZE)})
@@ -38,12 +38,12 @@ class StandardPool(EpisodeView):
 
 
 def open_standard(name: str) -> StandardPool:
-    """One of them."""
+    """Open an included pool."""
     return StandardPool(PackedPool.open(ASSETS / f"{name}.safetensors"))
 
 
 def can_be_drawn(packed: PackedPool) -> bool:
-    """Whether it is of PushT and was packed without its pictures."""
+    """True if the pool is of PushT and was packed without images."""
     if not packed.episode_ids:
         return False
     first = packed.episode(packed.episode_ids[0])
@@ -51,5 +51,5 @@ def can_be_drawn(packed: PackedPool) -> bool:
 
 
 def is_drawable(episode: Episode) -> bool:
-    """Whether it is of PushT, so that a frame can be drawn from its poses."""
+    """True if it is of PushT, so that frames can be drawn from its poses."""
     return "block" in episode.objects and episode.goal is not None and episode.embodiment in PUSHERS

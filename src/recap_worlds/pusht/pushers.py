@@ -1,4 +1,4 @@
-"""The two embodiments: a disc (cheap, fills the pool) and a triangle (the robot) that never turns."""
+"""The two embodiments: a disc (cheap, fills the pool) and a triangle (the robot), which never rotates."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ TRIANGLE = np.array(TRIANGLE_CORNERS)  # (3, 2) about its centre
 
 
 def pusher_named(name: str) -> str:
-    """The name itself if there is such a pusher, or an error that helps."""
+    """The name, if there is such a pusher; otherwise raises an InputError."""
     return one_of("pusher", name, PUSHERS)

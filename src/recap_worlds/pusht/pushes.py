@@ -1,4 +1,4 @@
-"""Push primitives: where to touch, in which direction, how far; tried out by the thousand."""
+"""Push primitives: contact point, direction and length, evaluated by the thousand."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from recap_worlds.pusht.routing import (
 )
 from recap_worlds.pusht.simulator import DT, STATE_DIM, Body, contact_memory, substep
 
-APPROACH = 5.0  # gap to the block from which a push starts, px
+APPROACH = 5.0  # px, gap to the block at the start of a push
 MAX_PUSH = 168.0
 RECORD_EVERY = 7.0
-STRIDE = 2.0  # px the pusher moves in one planning step
-MAX_MISS = 14.0  # a push ends when it has not touched the block for so long, px
-TURN_WEIGHT = 60.0  # px that a radian of error counts for
+STRIDE = 2.0  # px per planning step of the pusher
+MAX_MISS = 14.0  # px without contact after which a push ends
+TURN_WEIGHT = 60.0  # px per radian of error
 
 # Columns of a candidate push.
 COST, ERROR, CONTACT, TILT, CURVATURE, LENGTH, BLOCK_X, BLOCK_Y, BLOCK_ANGLE, PUSHER_X, PUSHER_Y = range(11)
@@ -56,14 +56,14 @@ def contact_at(outline: F64, s: float) -> F64:
 
 @compiled
 def push_start(contact: F64, block: F64, body: Body) -> F64:
-    """Where the pusher's centre stands before the push, and the direction into the block: (3,)."""
+    """Position of the pusher's centre before the push and the direction into the block: (3,)."""
     pusher, radius = body.pusher, body.radius
     c, s = math.cos(block[2]), math.sin(block[2])
     nx, ny = c * contact[2] - s * contact[3], s * contact[2] + c * contact[3]
     top = -1e18
     for i in range(pusher.shape[0]):
         top = max(top, pusher[i, 0] * nx + pusher[i, 1] * ny)
-    # The vertex that will touch; the middle of the edge when two are level.
+    # The vertex that will touch, or the middle of the edge if two are equally far.
     tx = ty = count = 0.0
     for i in range(pusher.shape[0]):
         if pusher[i, 0] * nx + pusher[i, 1] * ny > top - 2.0:
@@ -79,14 +79,14 @@ def push_start(contact: F64, block: F64, body: Body) -> F64:
 
 @compiled
 def pose_error(x: float, y: float, theta: float, goal: F64, period: float) -> float:
-    """Distance of a block from its goal (both by centre of gravity), turns weighed in, up to symmetry."""
+    """Distance of a block from its goal (by centre of gravity) with weighted rotation, up to symmetry."""
     turn = (theta - goal[2] + period / 2) % period - period / 2
     return math.sqrt((x - goal[0]) ** 2 + (y - goal[1]) ** 2 + (TURN_WEIGHT * turn) ** 2)
 
 
 @compiled
 def cost_to_go(error: float) -> float:
-    """Steps still to come: about one more push unless the block is nearly home."""
+    """Estimated remaining steps: about one more push, unless the block is nearly at its goal."""
     return 50.0 * (1.0 - math.exp(-((error / 3.0) ** 2))) + error
 
 
@@ -121,7 +121,7 @@ def roll_push(
             break
         if travelled >= next_record:
             next_record += RECORD_EVERY
-            # The block still moves by its last velocity; count it in.
+            # Include the block's last velocity, because it still moves.
             records[n, 0], records[n, 1] = state[4] + state[7] * DT, state[5] + state[8] * DT
             records[n, 2] = state[6] + state[9] * DT
             records[n, 3], records[n, 4] = state[0], state[1]
@@ -142,9 +142,9 @@ def expand(
     speed: float,
     body: Body,
 ) -> F64:
-    """Every push from every reachable contact, each at its best length: candidates (n, N_COLUMNS).
+    """All pushes from all reachable contacts, each at its best length: candidates (n, N_COLUMNS).
 
-    `contacts` (m, 4) and `dislike` (m,), an extra cost for each; cost counts steps of travel and push.
+    `contacts` is (m, 4), `dislike` (m,) an extra cost for each. Cost counts steps of travel and push.
     """
     radius = body.core_radius
     blocked = obstacles(body, block[0], block[1], block[2])

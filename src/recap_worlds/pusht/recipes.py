@@ -12,7 +12,7 @@ from recap.training.presets import DEBUG
 from recap_pi0.config import PI0_BASE, PI0_DEBUG, PI0_TINY
 from recap_worlds.pusht.robot import PUSHT, TOP_DOWN
 
-# px; the mirror is exact for a block and a tool that are symmetric
+# px; the mirror is exact if block and tool are symmetric.
 _PX = AugmentConfig(mirror=True, chunk_noise=2.0, state_noise=0.2, turn_noise=0.002)
 _BLOCK = PolicyConfig(  # in the block's frame
     PUSHT, "pusht-object", canonical=True, relative=False, image=TOP_DOWN
@@ -56,7 +56,7 @@ _SMALL = _recipe(
     bf16=False,
     compile=False,
 )
-# Images alone, small enough to train dozens of them on one GPU: 36 tokens.
+# Images only, small enough to train dozens on one GPU: 36 tokens.
 _SMALL_IMAGE = _recipe(
     "pusht-small-image",
     policy=replace(
@@ -74,7 +74,7 @@ _SMALL_IMAGE = _recipe(
 _ALONE = replace(_NANO, retrieval=False, residual=False)  # in the block's frame
 _ALONE_WORLD = replace(_ALONE, retrieval_name="pusht-world", canonical=False)
 _WORLD = replace(_PX, image_dropout=0.5)
-_TURNED = replace(_PX, image_dropout=1.0, turn=60.0)  # poses alone, towards goals that were never shown
+_TURNED = replace(_PX, image_dropout=1.0, turn=60.0)  # poses only; towards goals that were never shown
 _PI0 = replace(
     _NANO,
     network=PI0_TINY,
@@ -93,7 +93,7 @@ _DEBUG = _recipe(
 
 RECIPES: dict[str, TrainConfig] = {
     "debug": _DEBUG,
-    # With images: what comes with the package.
+    # With images; included in the package.
     "pusht-nano": _recipe(
         "pusht-nano",
         policy=replace(
@@ -103,7 +103,7 @@ RECIPES: dict[str, TrainConfig] = {
         n_iterations=3000,
     ),
     "pusht-nano-object": _recipe("pusht-nano-object", policy=_NANO),
-    # Poses alone, small enough for a CPU: what comes with the package.
+    # Poses only, small enough for a CPU; included in the package.
     "pusht-small": _SMALL,
     "pusht-small-world": replace(
         _SMALL,
@@ -134,7 +134,7 @@ RECIPES: dict[str, TrainConfig] = {
     ),
     "pusht-nano-no-retrieval": _recipe("pusht-nano-no-retrieval", policy=_ALONE_WORLD, augment=_WORLD),
     "pusht-nano-no-retrieval-block": _recipe("pusht-nano-no-retrieval-block", policy=_ALONE),
-    # Every goal of the pool, as the paper's row "Co-train (all)".
+    # Every goal of the pool, as in the paper's row "Co-train (all)".
     "pusht-nano-co-training": _recipe(
         "pusht-nano-co-training", policy=_ALONE_WORLD, augment=_WORLD, co_training=True, pool_where=()
     ),
@@ -154,7 +154,7 @@ RECIPES: dict[str, TrainConfig] = {
         augment=_PIXELS,
         compile=False,
     ),
-    # Published weights of the π0 type, fine-tuned; not the paper's settings, which are not known.
+    # Published π0 weights, fine-tuned; the paper's settings are not known, so these differ.
     "pi0-base": _recipe(
         "pi0-base",
         policy=replace(
@@ -174,8 +174,8 @@ RECIPES: dict[str, TrainConfig] = {
         compile=False,
         weights="lerobot/pi0_base",
     ),
-    # The paper's settings: 16 a GPU × 4 accumulated × 8 GPUs. Activations of 16 take 61 GiB; where they do
-    # not fit, checkpointing=true takes a third longer.
+    # The paper's settings: batch 16 per GPU × 4 accumulated × 8 GPUs. Activations of 16 take 61 GiB. If they
+    # do not fit, checkpointing=true needs a third more time.
     "cosmos-2b": _recipe(
         "cosmos-2b",
         policy=replace(

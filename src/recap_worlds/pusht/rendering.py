@@ -1,4 +1,4 @@
-"""Pictures of recorded PushT episodes, drawn when they are looked at."""
+"""Images of recorded PushT episodes, drawn on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recap_worlds.pusht.shapes import DISC_RADIUS
 
 
 class RenderedFrames(LazySequence[U8]):
-    """An episode's camera frames, made from its poses: what the environment would have shown."""
+    """An episode's camera frames, drawn from its poses as the environment would have rendered them."""
 
     def __init__(self, episode: Episode, size: int) -> None:
         if episode.goal is None or "block" not in episode.objects:

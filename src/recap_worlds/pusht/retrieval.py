@@ -1,4 +1,4 @@
-"""How PushT retrieves: in the world's frame, in the block's, and by contact."""
+"""Retrievals of PushT: in the world's frame, in the block's, and by contact."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from recap_worlds.pusht.contact import PUSHT_CONTACT, ContactFrame
 from recap_worlds.pusht.terms import GoalPose, ObjectPosition, ObjectTurn, Position, Velocities
 
 BOARD = 512.0  # px; the published code divides positions by it
-STALL = 6.0  # px that a moment counts as further away once it was acted on
-ARM = 80.0  # px that a unit of direction counts for: about the reach of a block
+STALL = 6.0  # px added to the distance of a moment that was used
+ARM = 80.0  # px per unit of direction: about the size of a block
 
 PUSHES = Subtrajectories("block", still=0.25, min_moved=2.0, turn_radius=60.0)  # px
 
@@ -26,16 +26,16 @@ _WORLD_TERMS = TermDescriber(
         "goal": GoalPose(ARM),
     }
 )
-# Costs in px², a unit of direction counting for ARM px: much better than the published factors (docs/log.md).
+# Costs in px²; a unit of direction counts as ARM px. Much better than the published factors (docs/log.md).
 _WORLD_WEIGHTS = {"object": 1.0, "proprio": 1.0, "turn": 1.0}
 _WORLD_SCALES = {"turn": 1 / ARM}
 
 # The published features: positions / 512, then factors 2.0 (block), 2.5 (pusher), 1.5 (direction) and 1.0
-# (velocities) before squaring; the 100 demonstrations whose block began nearest.
+# (velocities) before squaring; the 100 demonstrations with the nearest initial block.
 _PUBLISHED_WEIGHTS = {"object": 2.0**2, "proprio": 2.5**2, "turn": 1.5**2, "velocity": 1.0}
 _PUBLISHED_SCALES = {"object": BOARD, "proprio": BOARD, "velocity": BOARD}
 
-# Ours: everything relative to the block, the goal too. Costs are in px².
+# Ours: everything, also the goal, is relative to the block. Costs are in px².
 _OBJECT_TERMS = TermDescriber(
     {
         "proprio": Position(frame="block"),

@@ -1,4 +1,4 @@
-"""PushT as data: a point in the plane that pushes a block, seen from above."""
+"""Robot description of PushT: a point in the plane that pushes a block, seen from above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way round the block: shortest paths of the pusher through a small graph of corners."""
+"""Shortest paths of the pusher around the block, through a small graph of corners."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from recap.compiled import compiled
 from recap.types import F64
 from recap_worlds.pusht.simulator import Body
 
-CLEARANCE = 3.0  # the least gap kept between pusher and block on the way, px
-DETOUR = 9.0  # the gap at which corners are rounded, px
-INSIDE_LOW, INSIDE_HIGH = 14.0, 498.0  # where the pusher's centre may go
+CLEARANCE = 3.0  # px, smallest gap between pusher and block on the way
+DETOUR = 9.0  # px, gap at corners
+INSIDE_LOW, INSIDE_HIGH = 14.0, 498.0  # limits of the pusher's centre
 UNREACHABLE = 1e9
 
 
@@ -27,7 +27,7 @@ def _lowest(polygon: F64) -> int:
 
 @compiled
 def _minkowski_sum(a: F64, b: F64) -> F64:
-    """The sum of two convex counter-clockwise polygons, one vertex for each of their edges."""
+    """The Minkowski sum of two convex counter-clockwise polygons, with one vertex per edge."""
     n, m = a.shape[0], b.shape[0]
     out = np.empty((n + m, 2))
     first_a, first_b = _lowest(a), _lowest(b)
@@ -50,7 +50,7 @@ def _minkowski_sum(a: F64, b: F64) -> F64:
 
 @compiled
 def obstacles(body: Body, x: float, y: float, theta: float) -> F64:
-    """The block as the pusher's centre meets it: a convex polygon a bar, (n, k, 2)."""
+    """The block grown by the pusher's shape: one convex polygon per bar, (n, k, 2)."""
     bars, pusher = body.bars, body.core
     c, s = math.cos(theta), math.sin(theta)
     n_corners = 4 if pusher.shape[0] == 1 else 4 + pusher.shape[0]
@@ -92,7 +92,7 @@ def _segments_gap(ax: float, ay: float, bx: float, by: float, p: F64, q: F64) ->
 
 @compiled
 def is_clear(ax: float, ay: float, bx: float, by: float, blocked: F64, gap: float) -> bool:
-    """Whether the segment ab keeps more than `gap` from every polygon."""
+    """True if the segment ab keeps more than `gap` from every polygon."""
     for k in range(blocked.shape[0]):
         polygon = blocked[k]
         inside = True
@@ -109,7 +109,7 @@ def is_clear(ax: float, ay: float, bx: float, by: float, blocked: F64, gap: floa
 
 @compiled
 def _corner_nodes(blocked: F64, radius: float) -> F64:
-    """Points a little outside each convex corner, where they are free and on the board."""
+    """Points a little outside each convex corner, if free and on the board."""
     nodes = np.empty((blocked.shape[0] * blocked.shape[1], 2))
     n = 0
     for k in range(blocked.shape[0]):
@@ -122,7 +122,7 @@ def _corner_nodes(blocked: F64, radius: float) -> F64:
             nx, ny = e[1] / le + f[1] / lf, -e[0] / le - f[0] / lf
             stretch = (radius + DETOUR) / (0.5 * (nx * nx + ny * ny))
             reach = math.sqrt(nx * nx + ny * ny) * stretch
-            stretch *= min(1.0, 1.5 * (radius + DETOUR) / reach)  # no long spikes at sharp corners
+            stretch *= min(1.0, 1.5 * (radius + DETOUR) / reach)  # limited at sharp corners
             x, y = polygon[i, 0] + nx * stretch, polygon[i, 1] + ny * stretch
             if INSIDE_LOW < x < INSIDE_HIGH and INSIDE_LOW < y < INSIDE_HIGH:  # noqa: SIM102
                 if is_clear(x, y, x, y, blocked, radius + CLEARANCE):
@@ -157,7 +157,7 @@ def corner_graph(blocked: F64, radius: float) -> tuple[F64, F64, F64]:
 
 @compiled
 def links(x: float, y: float, nodes: F64, blocked: F64, gap: float) -> F64:
-    """Distance from a point to each node in plain sight, UNREACHABLE to the others: (n,)."""
+    """Distance from a point to each visible node, UNREACHABLE to the others: (n,)."""
     out = np.full(nodes.shape[0], UNREACHABLE)
     for i in range(nodes.shape[0]):
         if is_clear(x, y, nodes[i, 0], nodes[i, 1], blocked, gap):
@@ -167,7 +167,7 @@ def links(x: float, y: float, nodes: F64, blocked: F64, gap: float) -> F64:
 
 @compiled
 def free_gap(x: float, y: float, blocked: F64, radius: float) -> float:
-    """The gap to keep from where one stands: the usual one, or less when one is closer already."""
+    """The gap to keep from here: the usual one, or less if the pusher is already closer."""
     gap = CLEARANCE
     while gap > -8.0 and not is_clear(x, y, x, y, blocked, max(0.0, radius + gap)):
         gap -= 1.0
@@ -176,7 +176,7 @@ def free_gap(x: float, y: float, blocked: F64, radius: float) -> float:
 
 @compiled
 def route(start: F64, end: F64, blocked: F64, radius: float) -> F64:
-    """Way points from start to end, both included; empty when there is no way."""
+    """Way points from start to end, both included; empty if there is no way."""
     gap = min(free_gap(start[0], start[1], blocked, radius), free_gap(end[0], end[1], blocked, radius))
     if is_clear(start[0], start[1], end[0], end[1], blocked, gap):
         return np.stack((start, end))

@@ -1,4 +1,4 @@
-"""A simulated robot: PushT with a camera, in the process of whoever drives it."""
+"""A simulated robot: PushT with a camera, in the same process as the caller."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.expert import Expert
 from recap_worlds.pusht.person import Corrector
 
-DEFAULT_SIZE = 96  # px of a camera, where the server does not say
+DEFAULT_SIZE = 96  # px of a camera image, unless the server gives a size
 
 
 class PushTRobot:
-    """The board under a camera; it knows its own position, and nothing else that is not in the picture.
+    """The board with a camera; it knows only its own position and the image.
 
     Args:
-        camera_size: px a side of the picture it sends.
-        person: the expert takes over where the policy gains nothing.
+        camera_size: px per side of the image it sends.
+        person: the expert takes over if the policy makes no progress.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class PushTRobot:
         self.env = PushTEnv(pusher, angle, block=block)
         _, info = self.env.reset(seed=seed)
         self.camera_size = camera_size
-        self.options = {"block": block}  # what the server's world should be set to
+        self.options = {"block": block}  # the matching options of the server's world
         self.coverage = self.best = float(info["coverage"])
         self.done = False
         self.embodiment = pusher
         self.attributes = {"block": block, "symmetry": self.env.shape.symmetry}  # of a correction
-        if person:  # a robot that has `takeover` is looked at in every period
+        if person:  # a robot with `takeover` is asked in every period
             self._person = Corrector(Expert(pusher, block))
             self.takeover = self._takeover
 
@@ -54,7 +54,7 @@ class PushTRobot:
         seed: int = 500,
         person: bool = False,
     ) -> PushTRobot:
-        """One whose camera suits a server."""
+        """A robot with a camera that suits the server."""
         size = int(metadata.get("camera_size", DEFAULT_SIZE))
         robot = cls(size, pusher=pusher, angle=angle, block=block, seed=seed, person=person)
         known = metadata.get("option_names", robot.options)
@@ -62,7 +62,7 @@ class PushTRobot:
         return robot
 
     def observe(self) -> Observation:
-        """Its position and a picture; no pose."""
+        """Its position and an image; no poses."""
         return self.env.observe(self.camera_size, with_poses=False)
 
     def act(self, action: F64) -> None:
@@ -73,11 +73,11 @@ class PushTRobot:
         self.done = self.done or ended
 
     def _takeover(self) -> F64 | None:
-        """The person's action while they drive."""
+        """The person's action while taking over, else None."""
         return self._person.takeover(self.env.observe(), self.coverage)
 
     def status(self) -> Mapping[str, float]:
-        """How much of the goal is covered, now and at best."""
+        """Coverage of the goal, now and at best."""
         return {"coverage": self.coverage, "best": self.best}
 
     def picture(self) -> U8:
@@ -85,5 +85,5 @@ class PushTRobot:
         return self.env.render()
 
     def close(self) -> None:
-        """Put it away."""
+        """Close the environment."""
         self.env.close()

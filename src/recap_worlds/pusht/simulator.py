@@ -1,8 +1,8 @@
-"""A compiled copy of the Chipmunk step for planning: about a million steps a second.
+"""A compiled copy of the Chipmunk step for planning: about a million steps per second.
 
 It follows Chipmunk's order (move, find contacts, solve by iterated impulses with a bias against
-penetration) for one free block, one kinematic pusher and four walls. It agrees with pymunk closely but
-not always, so it serves to plan with replanning; every reported result comes from the real environment.
+penetration) for one free block, one kinematic pusher and four walls. It agrees with pymunk closely but not
+always. So it is used for planning with replanning; all reported results come from the real environment.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ N_ITERATIONS = 10
 BIAS = 1.0 - 0.9**0.6  # share of a penetration undone in one step
 SLOP = 0.1
 WALL_LOW, WALL_HIGH = 7.0, 504.0  # the walls' inner faces
-ROUNDING = 2.0  # px: a pusher that presses on the block is still outside it, when its rounded form is taken
+ROUNDING = 2.0  # px, shrinks the pusher so that it counts as outside the block while it presses on it
 
 # Layout of a state: pusher x y vx vy | block centre of gravity x y, angle, vx vy w | bias velocity x y w
 STATE_DIM = 13
 
 
 class Body(NamedTuple):
-    """What planning needs to know of a block and a pusher; a tuple, so that compiled code takes it whole."""
+    """What planning needs of a block and a pusher; a tuple, because compiled code accepts it."""
 
     bars: F64  # (n, 4): centre x y relative to the centre of gravity, half width, half height
     inverse_inertia: float
     pusher: F64  # (k, 2) vertices about its centre, counter-clockwise; one vertex for a disc
     radius: float  # of the disc; 0 for a polygon
-    core: F64  # (k, 2) the pusher again, shrunk by core_radius: its rounded form for finding ways
+    core: F64  # (k, 2) the pusher shrunk by core_radius; together they are its rounded shape for routing
     core_radius: float
     offset: F64  # (2,) the centre of gravity in the block's frame
 
 
 def make_body(block: Block, pusher: str) -> Body:
-    """The simulator's view of a block and a pusher."""
+    """The simulator's representation of a block and a pusher."""
     offset = np.array(block.center_of_gravity)
     bars = [
         ((x0 + x1) / 2 - offset[0], (y0 + y1) / 2 - offset[1], (x1 - x0) / 2, (y1 - y0) / 2)
@@ -58,7 +58,7 @@ def make_body(block: Block, pusher: str) -> Body:
 
 
 def _shrunk(triangle: F64, by: float) -> F64:
-    """The triangle with every side moved inwards."""
+    """The triangle with every side moved inwards by `by`."""
     opposite = np.linalg.norm(np.roll(triangle, -2, axis=0) - np.roll(triangle, -1, axis=0), axis=1)
     center = opposite @ triangle / opposite.sum()
     (ax, ay), (bx, by_) = triangle[1] - triangle[0], triangle[2] - triangle[0]
@@ -88,7 +88,7 @@ def _add_contact(
     depth: float,
     approach: float,
 ) -> None:
-    """One contact: normal into the block, arm from its centre, gap (negative), speed of what pushes."""
+    """Add a contact: normal into the block, arm from its centre, gap (negative), speed of the pusher."""
     contacts[k, 0], contacts[k, 1] = nx, ny
     contacts[k, 2], contacts[k, 3] = rx, ry
     contacts[k, 4] = -BIAS * min(0.0, depth + SLOP) / DT
@@ -101,7 +101,7 @@ def _add_contact(
 def _disc_contact(
     state: F64, bar: F64, slot: int, radius: float, c: float, s: float, contacts: F64, k: int
 ) -> int:
-    # The disc's centre in the bar's frame.
+    # The disc's centre in the frame of the bar.
     dx, dy = state[0] - state[4], state[1] - state[5]
     lx, ly = c * dx + s * dy - bar[0], -s * dx + c * dy - bar[1]
     qx, qy = min(bar[2], max(-bar[2], lx)), min(bar[3], max(-bar[3], ly))
@@ -111,7 +111,7 @@ def _disc_contact(
         return k
     if d > 1e-9:
         nx, ny, depth = gx / d, gy / d, d - radius
-    else:  # the centre is inside: out through the nearest face
+    else:  # the centre is inside: push out through the nearest face
         out_x, out_y = bar[2] - abs(lx), bar[3] - abs(ly)
         if out_x < out_y:
             nx, ny, qx, depth = -math.copysign(1.0, lx), 0.0, math.copysign(bar[2], lx), -out_x - radius
@@ -126,7 +126,7 @@ def _disc_contact(
 
 @compiled
 def _support_edge(polygon: F64, nx: float, ny: float) -> int:
-    """Index i such that the edge (i, i+1) faces (nx, ny) most, among the two at the extreme vertex."""
+    """Index i of the edge (i, i+1) at the extreme vertex that faces (nx, ny) most."""
     n = polygon.shape[0]
     best, top = 0, -1e18
     for i in range(n):
@@ -143,7 +143,7 @@ def _support_edge(polygon: F64, nx: float, ny: float) -> int:
 
 @compiled
 def _separation(a: F64, b: F64) -> tuple[float, float, float]:
-    """Largest gap between two convex polygons along a's edge normals, with that normal."""
+    """Largest gap between two convex polygons along the edge normals of `a`, and that normal."""
     best, bx, by = -1e18, 0.0, 0.0
     n = a.shape[0]
     for i in range(n):
@@ -167,7 +167,7 @@ def _unit(x: float) -> float:
 
 @compiled
 def _polygon_contact(state: F64, pusher: F64, corners: F64, slot: int, contacts: F64, k: int) -> int:
-    """Up to two contacts between the pusher (a polygon in the world) and one bar's corners."""
+    """Up to two contacts between the pusher (a polygon in the world) and the corners of one bar."""
     gap_a, ax, ay = _separation(pusher, corners)
     if gap_a > 0:
         return k
@@ -199,7 +199,7 @@ def _polygon_contact(state: F64, pusher: F64, corners: F64, slot: int, contacts:
 
 @compiled
 def _wall_contacts(state: F64, corners: F64, slot: int, contacts: F64, k: int) -> int:
-    """Corners of one bar that are beyond a wall; the slot is the wall's, the corner's parity within it."""
+    """Contacts of one bar's corners with walls; a slot is given by wall and parity of the corner."""
     for j in range(4):
         x, y = corners[j, 0], corners[j, 1]
         if WALL_LOW < x < WALL_HIGH and WALL_LOW < y < WALL_HIGH:
@@ -222,7 +222,7 @@ def _wall_contacts(state: F64, corners: F64, slot: int, contacts: F64, k: int) -
 
 @compiled
 def contact_memory(body: Body) -> tuple[F64, F64]:
-    """Impulses (slots, 2) that carry over from step to step, and scratch for contacts (slots, 8).
+    """Impulses (slots, 2) that are kept between steps, and scratch for contacts (slots, 8).
 
     A bar has ten slots: two for the pusher and two for each wall.
     """
@@ -232,7 +232,7 @@ def contact_memory(body: Body) -> tuple[F64, F64]:
 
 @compiled
 def substep(state: F64, body: Body, impulses: F64, contacts: F64) -> bool:
-    """One Chipmunk step in place, pusher velocity given in the state; True if the pusher touches."""
+    """One Chipmunk step in place, with the pusher's velocity from the state; True if the pusher touches."""
     bars, inverse_inertia, pusher, radius = body.bars, body.inverse_inertia, body.pusher, body.radius
     state[0] += state[2] * DT
     state[1] += state[3] * DT
@@ -267,7 +267,7 @@ def substep(state: F64, body: Body, impulses: F64, contacts: F64) -> bool:
         if edge:
             k = _wall_contacts(state, world, 10 * i + 2, contacts, k)
     touching = False
-    # Velocities start from zero (the space damps them away), then from the last step's impulses.
+    # Velocities start from zero, because the space damps them fully, plus the last step's impulses.
     vx = vy = w = bx = by = bw = 0.0
     for i in range(impulses.shape[0]):
         impulses[i, 1] = 0.0
@@ -311,7 +311,7 @@ def substep(state: F64, body: Body, impulses: F64, contacts: F64) -> bool:
 
 @compiled
 def follow_targets(state: F64, targets: F64, body: Body) -> F64:
-    """The states (t, STATE_DIM) after each control step towards targets (t, 2), as the environment steps."""
+    """The states (t, STATE_DIM) after each control step towards targets (t, 2), as in the environment."""
     impulses, contacts = contact_memory(body)
     state = state.copy()
     out = np.empty((targets.shape[0], state.shape[0]))

@@ -1,4 +1,4 @@
-"""Where an episode can begin besides anywhere: next to the goal, where the last corrections are made."""
+"""Starts next to the goal, for demonstrations of the last corrections."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CLEARANCE = 30.0  # px from the pusher's centre to the block's corners and edges
 
 
 def start_near_goal(env: PushTEnv, reach: float) -> F64:
-    """Pusher x y, block x y angle: (5,), the block's mass within `reach` px and degrees of its place.
+    """Pusher x y, block x y angle: (5,), the block's mass within `reach` px and degrees of its goal.
 
-    Drawn by the environment's generator; not yet done, and with the pusher anywhere off the block.
+    Drawn from the environment's generator. The task is not solved yet, and the pusher is clear of the block.
     """
     draw, goal = env.np_random, env.goal_pose
     arm = np.asarray(env.shape.center_of_gravity, np.float64)
@@ -38,7 +38,7 @@ def _direction(angle: float) -> F64:
 
 
 def _distance(point: F64, parts: F64) -> float:
-    """From a point to the nearest of some convex polygons: (p, n, 2); 0 inside."""
+    """Distance from a point to the nearest of convex polygons (p, n, 2); 0 inside."""
     import shapely
 
     return min(float(shapely.Polygon(part).distance(shapely.Point(point))) for part in parts)

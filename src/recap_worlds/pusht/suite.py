@@ -46,7 +46,7 @@ class PushTSuite(Suite):
     options: ClassVar[Options] = {"pusher": "disc", "block": "tee"}
 
     def check(self, options: Options) -> Options:
-        """Pushers and blocks that there are."""
+        """Options with a known pusher and block."""
         from recap_worlds.pusht.blocks import block_named
         from recap_worlds.pusht.pushers import pusher_named
 
@@ -74,7 +74,7 @@ class PushTSuite(Suite):
         return angle_key(wrapped(angle))
 
     def ordered(self, tasks: Sequence[str]) -> tuple[str, ...]:
-        """Rising."""
+        """In ascending order."""
         return tuple(sorted(tasks, key=float))
 
     def title(self, task: str) -> str:
@@ -86,7 +86,7 @@ class PushTSuite(Suite):
         return PUSHT
 
     def context(self, options: Options) -> TaskContext:
-        """Who pushes what."""
+        """The pusher and the block."""
         return context_of(str(options.get("block", "tee")), str(options.get("pusher", "")))
 
     def embodied(self, embodiment: str) -> Options:
@@ -98,72 +98,72 @@ class PushTSuite(Suite):
         return MAX_STEPS
 
     def make(self, options: Options) -> PushTWorld:
-        """A board."""
+        """A world with one board."""
         return PushTWorld(str(options["pusher"]), str(options["block"]))
 
     def expert(self, options: Options) -> Any:
-        """The planner."""
+        """The planning expert."""
         from recap_worlds.pusht.expert import Expert
 
         return Expert(str(options["pusher"]), str(options["block"]))
 
     def estimator(self, options: Options) -> PoseEstimator:
-        """Block and goal from the image."""
+        """Estimates block and goal from the image."""
         from recap_worlds.pusht.tracker import PoseTracker
 
         pusher = options.get("pusher")
         return PoseTracker(str(options.get("block", "tee")), None if pusher is None else str(pusher))
 
     def retrievals(self) -> Mapping[str, tuple[TermDescriber, RetrievalConfig]]:
-        """In the world's frame, the block's, and by contact."""
+        """In the world's frame, in the block's frame, and by contact."""
         from recap_worlds.pusht.retrieval import RETRIEVALS
 
         return RETRIEVALS
 
     def retrieval_for(self, target: Episode, shown: Episode) -> str | None:
-        """In the block's frame, where block and goal are known in the plane."""
+        """`pusht-object`, if block and goal are known in the plane."""
         poses = target.objects.get("block")
         planar = poses is not None and poses.shape[1] == 3 and target.proprio.shape[1] == 2
         known = "block" in shown.objects and target.goal is not None and shown.goal is not None
         return "pusht-object" if planar and known else None
 
     def policies(self) -> Mapping[str, Path]:
-        """Trained here."""
+        """The included policies."""
         return {name: Path(__file__).parents[1] / "assets" / name for name in POLICIES}
 
     def pools(self) -> Mapping[str, str]:
-        """Of scripted demonstrations."""
+        """The included pools of scripted demonstrations."""
         from recap_worlds.pusht.pools import STANDARD_POOLS
 
         return STANDARD_POOLS
 
     def open_pool(self, name: str) -> PoolSource:
-        """One of them."""
+        """Open an included pool."""
         from recap_worlds.pusht.pools import open_standard
 
         return open_standard(name)
 
     def dress(self, pool: Any) -> PoolSource | None:
-        """Drawn when it is looked at."""
+        """The pool with camera frames that are drawn on demand, if possible."""
         from recap_worlds.pusht.pools import StandardPool, can_be_drawn
 
         return StandardPool(pool) if can_be_drawn(pool) else None
 
     def draw(self, episode: Episode, size: int) -> Sequence[U8] | None:
-        """From its poses."""
+        """Frames drawn from the poses, if possible."""
         from recap_worlds.pusht.pools import is_drawable
         from recap_worlds.pusht.rendering import RenderedFrames
 
         return RenderedFrames(episode, size) if is_drawable(episode) else None
 
     def training_presets(self) -> Mapping[str, TrainConfig]:
-        """Recipes."""
+        """The recipes."""
         from recap_worlds.pusht.recipes import RECIPES
 
         return RECIPES
 
     def check_training(self, config: TrainConfig, target: Sequence[Episode]) -> None:
-        """A mirrored L is one more block where a chunk is corrected; without one, it contradicts the L."""
+        """Refuse mirroring for an asymmetric block if the policy does not retrieve."""
         from recap_worlds.pusht.shapes import LOPSIDED
 
         if not config.augment.mirror or config.policy.retrieval:
@@ -175,7 +175,7 @@ class PushTSuite(Suite):
 
 
 def context_of(block: str, pusher: str) -> TaskContext:
-    """A block and what pushes it."""
+    """The context of a block and a pusher."""
     from recap_worlds.pusht.blocks import block_named
 
     return TaskContext(pusher, block_named(block).symmetry, {"block": block})
@@ -192,7 +192,7 @@ class PushTWorld:
         self.env = PushTEnv(pusher, block=block, success_threshold=max(THRESHOLDS))
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
-        """Put block and goal where the task wants them."""
+        """Start an episode of a goal angle."""
         _, info = self.env.reset(seed=seed, options={"goal_angle": float(task)})
         return {"coverage": float(info["coverage"])}
 
@@ -206,11 +206,11 @@ class PushTWorld:
         return {"coverage": float(info["coverage"])}, False
 
     def state(self) -> F64:
-        """What a frame is drawn from: (8,)."""
+        """The state from which a frame is drawn: (8,)."""
         return self.env.state()
 
     def draw_states(self, states: Sequence[F64], size: int) -> list[U8]:
-        """States (t, 8), tool x y, block x y angle, goal x y angle, as pictures."""
+        """Images of states (t, 8): tool x y, block x y angle, goal x y angle."""
         from recap_worlds.pusht.rendering import RenderedFrames
 
         rows = np.array(states)
@@ -230,9 +230,9 @@ class PushTWorld:
         return list(RenderedFrames(episode, size))
 
     def render(self) -> U8:
-        """The board."""
+        """An image of the board."""
         return self.env.render()
 
     def close(self) -> None:
-        """Put it away."""
+        """Close the environment."""
         self.env.close()

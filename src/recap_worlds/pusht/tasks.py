@@ -1,10 +1,10 @@
-"""The PushT protocol: which goals, which seeds, and the one sentence that all of them share."""
+"""The PushT protocol: goals, seeds and the shared instruction."""
 
 from __future__ import annotations
 
 from recap.errors import InputError
 
-INSTRUCTION = "push the block onto the green goal"  # the same for every angle: the goal is a field
+INSTRUCTION = "push the block onto the green goal"  # for every angle: the goal is a field of its own
 SEEN_ANGLES = (-45.0, 45.0)
 ANGLES = tuple(float(a) for a in range(-60, 61, 15))
 EVALUATION_SEEDS = tuple(range(42, 92))
@@ -16,14 +16,14 @@ ACTION_SPACE = "absolute target position of the pusher, px"
 
 
 def wrapped(angle: float) -> float:
-    """The same goal in (-180, 180], so that 405 is 45; what lies within stays as it is."""
+    """The same goal in (-180, 180], so that 405 becomes 45; angles within are not changed."""
     if -180 < angle <= 180:
         return angle + 0.0  # no -0
     return -((180 - angle) % 360 - 180) + 0.0
 
 
 def angle_key(angle: float) -> str:
-    """How a goal angle is written in results: +45, 0, -7.5."""
+    """A goal angle as written in results: +45, 0, -7.5."""
     return f"{angle:+g}" if angle else "0"
 
 
@@ -33,7 +33,7 @@ def scene_id(block: str, angle: float, seed: int) -> str:
 
 
 def check_collection_seeds(first: int, count: int) -> None:
-    """Refuse seeds that are kept for evaluation (42…91) and development (500…999)."""
+    """Refuse seeds reserved for evaluation (42…91) and development (500…999)."""
     if first < FIRST_COLLECTION_SEED:
         raise InputError(
             f"seeds {first}…{first + count - 1} are not for collection: 42…91 are kept for evaluation and "

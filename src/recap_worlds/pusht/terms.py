@@ -1,4 +1,4 @@
-"""Terms of the plane: where the pusher, the block and the goal are, in the world or from one another."""
+"""Terms for the plane: poses of pusher, block and goal, in the world or relative to each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recap.types import F64, Frames, Requires
 
 
 def planar_goal(episode: Frames) -> F64:
-    """The goal pose (3,), for terms that know the plane only."""
+    """The goal pose (3,); for terms that are only defined in the plane."""
     goal = goal_of(episode)
     if len(goal) != 3:
         raise InputError(f"the goal of episode {episode.id} has {len(goal)} numbers, not x, y, angle")
@@ -37,7 +37,7 @@ class Position:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
+        """What the term reads."""
         return Requires(() if self.frame is None else (self.frame,))
 
     def describe(self, episode: Frames) -> F64:
@@ -56,7 +56,7 @@ class ObjectPosition:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
+        """What the term reads."""
         return Requires((self.name,), self.in_goal_frame)
 
     def describe(self, episode: Frames) -> F64:
@@ -67,7 +67,7 @@ class ObjectPosition:
 
 @dataclass(frozen=True)
 class ObjectTurn:
-    """An object's direction as (cos, sin), in the world or from the goal's direction."""
+    """An object's direction as (cos, sin), in the world or relative to the goal's direction."""
 
     name: str
     from_goal: bool = False
@@ -75,7 +75,7 @@ class ObjectTurn:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
+        """What the term reads."""
         return Requires((self.name,), self.from_goal)
 
     def describe(self, episode: Frames) -> F64:
@@ -86,7 +86,7 @@ class ObjectTurn:
 
 @dataclass(frozen=True)
 class Velocities:
-    """How far end effector and object moved since the frame before."""
+    """Displacement of end effector and object since the previous frame."""
 
     name: str
     dim: int = 4
@@ -94,7 +94,7 @@ class Velocities:
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
+        """What the term reads."""
         return Requires((self.name,))
 
     def describe(self, episode: Frames) -> F64:
@@ -105,14 +105,14 @@ class Velocities:
 
 @dataclass(frozen=True)
 class GoalPose:
-    """The goal in the world: position and direction (cos, sin) times `arm`, so that one scale serves both."""
+    """The goal in the world: position, and direction (cos, sin) times `arm` so that one scale fits both."""
 
     arm: float
     dim: int = 4
 
     @property
     def requires(self) -> Requires:
-        """What it reads."""
+        """What the term reads."""
         return Requires(goal=True)
 
     def describe(self, episode: Frames) -> F64:

@@ -1,4 +1,4 @@
-"""Poses from pixels in one running episode: block and goal, frame after frame."""
+"""Tracks poses of block and goal from images during an episode."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class PoseTracker:
-    """Finds block and goal and puts them in place of any pose; it follows what it saw the frame before."""
+    """Replaces all poses by those of block and goal in the image, tracked from the previous frame."""
 
     def __init__(self, block: str, pusher: str | None = None) -> None:
         self.block, self.pusher = block, pusher
         self._seen: Seen | None = None
 
     def estimate(self, observation: Observation) -> Observation:
-        """The observation with the poses that its first camera shows; what is not found is left out."""
+        """The observation with the poses found in its first camera image; others are left out."""
         from recap_worlds.pusht.vision import look
 
         image = next(iter(observation.images.values()))

@@ -1,4 +1,4 @@
-"""A batch of PushT boards stepped together, through Gymnasium's vector interface."""
+"""A batch of PushT boards that step together, with Gymnasium's vector interface."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ INFO_KEYS = ("pos_agent", "vel_agent", "block_pose", "goal_pose", "coverage", "s
 
 
 class PushTVectorEnv(VectorEnv[Any, F64, Any]):
-    """`num_envs` boards in one process; keywords as for `PushTEnv`.
+    """`num_envs` boards in one process; takes the keywords of `PushTEnv`.
 
-    With `autoreset_mode` NEXT_STEP a finished board starts anew at the following step. With DISABLED it
-    holds still, reward 0, until `reset(options={"reset_mask": mask})` names it, so that a batch may run dry.
-    `reset` takes one seed a board, and in `options` one `goal_angle` a board, each for the boards it resets.
+    With `autoreset_mode` NEXT_STEP a finished board is reset at the next step. With DISABLED it stays, with
+    reward 0, until `reset(options={"reset_mask": mask})` selects it, so that a batch can run to its end.
+    `reset` takes one seed per board, and in `options` one `goal_angle` per board, for the boards it resets.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PushTVectorEnv(VectorEnv[Any, F64, Any]):
         return self._batch(), self._info()
 
     def step(self, actions: F64) -> Step:
-        """One control step on every board that is running: actions (num_envs, 2)."""
+        """One control step on every running board: actions (num_envs, 2)."""
         if np.shape(actions) != (self.num_envs, 2):
             raise InputError(f"actions have shape {np.shape(actions)}: give ({self.num_envs}, 2)")
         if self._observations[0] is None:
@@ -93,7 +93,7 @@ class PushTVectorEnv(VectorEnv[Any, F64, Any]):
         return self._batch(), rewards, self._terminated.copy(), self._truncated.copy(), self._info()
 
     def _column(self, name: str, values: Any) -> Any:
-        """One option for each board; a single one serves all."""
+        """One option for each board; a single value is used for all."""
         wanted = (self.num_envs, 5) if name == "reset_to_state" else (self.num_envs,)
         try:
             return np.broadcast_to(values, wanted)
@@ -103,7 +103,7 @@ class PushTVectorEnv(VectorEnv[Any, F64, Any]):
             ) from None
 
     def render(self) -> tuple[Any, ...] | None:
-        """Every board's picture."""
+        """The image of every board."""
         return tuple(board.render() for board in self.boards)
 
     def _reset_board(self, i: int, seed: int | None, options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Where block, goal and pusher are, from one camera image: fit the known drawing to the picture."""
+"""Finds block, goal and pusher in one camera image, by fitting the known drawing to it."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from recap_worlds.pusht.vision_planes import (
     scene_normal,
 )
 
-AFAR = -1000.0  # where a pusher is put that is not in the picture
-MAX_BLOCK_ERROR, MAX_GOAL_ERROR, MAX_PUSHER_ERROR = 11.5, 35.0, 60.0  # grey levels: beyond, not found
-GOOD = 3.0  # below, no other start is tried
-GOOD_BLOCK, GOOD_GOAL = 8.0, 12.0  # below, what was seen before is followed without a search
-LOOSE = np.array([1e-3, 1e-3, 1.0])  # stiffness of x, y, theta: keeps what nothing in the picture tells
-FIRM = 4000 * LOOSE  # little against a rim in full view, much against a faint one
+AFAR = -1000.0  # position of a pusher that is not in the image
+MAX_BLOCK_ERROR, MAX_GOAL_ERROR, MAX_PUSHER_ERROR = 11.5, 35.0, 60.0  # grey levels; more: not found
+GOOD = 3.0  # an error below which no other start is tried
+GOOD_BLOCK, GOOD_GOAL = 8.0, 12.0  # errors below which the previous pose is tracked without a search
+LOOSE = np.array([1e-3, 1e-3, 1.0])  # stiffness of x, y, theta: keeps what the image does not determine
+FIRM = 4000 * LOOSE  # weak compared with a fully visible rim, strong compared with a faint one
 MIN_VISIBLE = 0.25  # of the block's area
-MIN_EVIDENCE = 50.0  # times the noise squared: a goal must explain that much, or it may as well not be there
-WIDE_TO_SHARP, SHARP = (12.0, 0.0), (0.0,)  # how the edges are blurred in turn, px
+MIN_EVIDENCE = 50.0  # times the noise squared: least evidence for a goal
+WIDE_TO_SHARP, SHARP = (12.0, 0.0), (0.0,)  # px, widths of edge blur in turn
 OUTLINES = {"disc": np.zeros((1, 2)), "triangle": TRIANGLE}
 AREAS = {"disc": math.pi * DISC_RADIUS**2, "triangle": 2 * DISC_RADIUS**2}
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one image shows; None where it was not found."""
+    """Poses found in one image; None if not found."""
 
     block: F64 | None  # (3,) x, y in px of the board, theta in rad
     goal: F64 | None  # (3,)
     pusher: F64 | None  # (2,)
-    block_error: float  # grey levels by which the picture differs from what was found, where it is
+    block_error: float  # grey levels by which image and drawing differ at the object
     goal_error: float
 
 
@@ -59,11 +59,11 @@ NOTHING = Seen(None, None, None, 255.0, 255.0)
 
 @dataclass(frozen=True)
 class _Shape:
-    """A block as the search needs it."""
+    """A block, prepared for the search."""
 
     block: Block
     bars: F64  # (n, 4)
-    points: F64  # (m, 2) spread evenly over it
+    points: F64  # (m, 2) evenly spaced over it
     center: F64  # (2,) of its area
 
 
@@ -80,14 +80,14 @@ def _shape(name: str) -> _Shape:
 
 
 def look(image: U8, block: str, pusher: str | None = None, previous: Seen | None = None) -> Seen:
-    """Find block, goal and pusher in a picture of the board; a goal that the block hides is not found.
+    """Find block, goal and pusher in an image of the board; a goal hidden by the block is not found.
 
     Args:
         image: (size, size, 3), the whole board, size 32 to 1024.
-        block: which block it is.
-        pusher: `disc` or `triangle`; found by its colour when not given.
-        previous: what the frame before showed. It saves the search, and keeps a goal that the block has come
-            to hide, since goals do not move; where the picture contradicts it, it is dropped.
+        block: the block's name.
+        pusher: `disc` or `triangle`; if None, found by its colour.
+        previous: the result of the previous frame. It saves the search, and keeps a goal that the block now
+            hides, because goals do not move. It is dropped if the image contradicts it.
     """
     shape = _shape(block_named(block).name)
     if pusher is not None:
@@ -121,24 +121,24 @@ def _check(image: U8) -> None:
 
 
 def _like(pose: F64, shape: _Shape, old: F64 | None) -> F64:
-    """The pose with its angle in the middle turn, or near the old one; equal turns of the block are equal."""
+    """The pose with the equivalent angle nearest to the old one, or to 0."""
     near = 0.0 if old is None else float(old[2])
     return np.array([pose[0], pose[1], near + wrap_angle(pose[2] - near, shape.block.angle_period)])
 
 
 def _in_view(shape: _Shape, pose: F64) -> bool:
-    """Whether enough of a block lies within the picture: what lies outside agrees with any picture."""
+    """True if enough of the block is inside the image, because parts outside agree with any image."""
     points = transform_points(pose, shape.points)
     return bool(((points > 0) & (points < BOARD_SIZE)).all(axis=1).mean() > MIN_VISIBLE)
 
 
 def _plainly(ink: F64) -> F64:
-    """Ink without what may be mere noise: a little of it, all over the picture, would move a centre far."""
+    """Ink above the noise level: weak noise over the whole image would shift a centre far."""
     return np.where(ink > 0.4, np.minimum(ink, 1.0), 0.0)
 
 
 def _centroid(weight: F64) -> tuple[float, F64]:
-    """Area in px² of the board, and its centre."""
+    """Area in px² of the board, and centre."""
     pixel = BOARD_SIZE / len(weight)
     along = (np.arange(len(weight)) + 0.5) * pixel - 0.5
     total = float(weight.sum())
@@ -147,11 +147,11 @@ def _centroid(weight: F64) -> tuple[float, F64]:
 
 
 def _find_pusher(plane: F64, name: str | None) -> tuple[str, F64]:
-    """Which pusher and about where; AFAR when there is none."""
+    """The pusher and its approximate position; AFAR if there is none."""
     best, at, most = name or PUSHERS[0], np.full(2, AFAR), 0.2
     for kind in (name,) if name else PUSHERS:
         line = PUSHER_CHROMA[kind][0, 0]
-        block = BLOCK_CHROMA[1, 0] if line > 0 else 0.0  # a plain block pixel is no pusher
+        block = BLOCK_CHROMA[1, 0] if line > 0 else 0.0  # a block pixel is no pusher
         area, center = _centroid(_plainly((plane - block) / (line - block)))
         if area / AREAS[kind] > most:
             best, at, most = kind, center, area / AREAS[kind]
@@ -159,7 +159,7 @@ def _find_pusher(plane: F64, name: str | None) -> tuple[str, F64]:
 
 
 def _poses(shape: _Shape, center: F64, reach: float, step: float, turns: int) -> F64:
-    """A grid of poses whose area's centre lies about `center`: (n, 3)."""
+    """A grid of poses with the area's centre near `center`: (n, 3)."""
     offsets = np.arange(-reach, reach + 1e-9, step)
     thetas = np.arange(turns) * shape.block.angle_period / turns
     c, s = np.cos(thetas), np.sin(thetas)
@@ -173,7 +173,7 @@ def _poses(shape: _Shape, center: F64, reach: float, step: float, turns: int) ->
 
 
 def _best_poses(wanted: F64, shape: _Shape, poses: F64, n: int) -> list[F64]:
-    """The n poses that cover most of what is wanted, each of its own direction."""
+    """The n poses that cover most of `wanted`, with different directions."""
     scores = overlap(wanted, shape.points, poses)
     chosen: list[F64] = []
     for m in np.argsort(-scores)[:200]:
@@ -186,7 +186,7 @@ def _best_poses(wanted: F64, shape: _Shape, poses: F64, n: int) -> list[F64]:
 
 
 def _find_block(plane: F64, shape: _Shape, pusher: str, at: F64, previous: Seen | None) -> Fit | None:
-    """Block and pusher (5,); None where nothing looks like a block."""
+    """Block and pusher (5,); None if nothing resembles a block."""
     colors = np.concatenate([BLOCK_CHROMA[:, 0], PUSHER_CHROMA[pusher][:, 0]])
     outline = OUTLINES[pusher]
     stiffness = np.concatenate([LOOSE, LOOSE[:2]])
@@ -212,7 +212,7 @@ def _find_block(plane: F64, shape: _Shape, pusher: str, at: F64, previous: Seen 
 
 
 def _under_pusher(plane: F64) -> NDArray[np.bool_]:
-    """Pixels that a pusher colours, at least in part, or their neighbours."""
+    """Pixels that a pusher colours at least in part, and their neighbours."""
     strong = (plane > 1.5 * BLOCK_CHROMA[1, 0]) | (plane < -BLOCK_CHROMA[1, 0])
     wide: NDArray[np.bool_] = strong.copy()
     for axis in (0, 1):
@@ -221,7 +221,7 @@ def _under_pusher(plane: F64) -> NDArray[np.bool_]:
 
 
 def _find_goal(plane: F64, clear: F64, shape: _Shape, block: F64, previous: Seen | None) -> Fit | None:
-    """The goal's pose in a plane that is its own; None where too little of it shows."""
+    """The goal's pose; None if too little of it is visible."""
     every, strong = goal_squares(plane, clear)
 
     def normal(blur: float, pose: F64) -> Normal:
@@ -239,7 +239,7 @@ def _find_goal(plane: F64, clear: F64, shape: _Shape, block: F64, previous: Seen
     wanted = (2 * np.clip(ink / np.maximum(clear, 0.2), 0, 1) - 1) * clear
     turns = 24 // shape.block.symmetry
     starts = [block]
-    if area > 0:  # else there is but a faint rim of it, round the block
+    if area > 0:  # else only a faint rim around the block is visible
         starts = [*_best_poses(wanted, shape, _poses(shape, center, 75.0, 15.0, turns), 4), block]
     found = fit(normal, starts, LOOSE, GOOD, WIDE_TO_SHARP)
     return found if found.total < -MIN_EVIDENCE * noise and _in_view(shape, found.at) else None

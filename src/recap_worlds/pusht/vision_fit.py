@@ -1,4 +1,4 @@
-"""Fit poses to a picture by Levenberg-Marquardt from several starts."""
+"""Fits poses to an image by Levenberg-Marquardt from several starts."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from recap.types import F64
 from recap_worlds.pusht.vision_planes import Normal
 
 MAX_STEPS = 12
-SETTLED = 0.003  # px and rad: the step is taken before this ends the descent
+SETTLED = 0.003  # px and rad; the step below which the descent ends, after taking it
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Where a descent ended."""
+    """The result of a descent."""
 
     at: F64
     total: float  # sum of squares
-    errors: F64  # root mean square at each thing that is fitted
+    errors: F64  # root mean square of each fitted object
 
 
 def descend(normal: Callable[[F64], Normal], start: F64, stiffness: F64) -> Fit:
-    """Levenberg-Marquardt; `stiffness` holds each value to its start where the image says nothing."""
+    """Levenberg-Marquardt; `stiffness` pulls values that the image does not determine to their start."""
 
     def measured(at: F64) -> Normal:
         total, jj, jr, near = normal(at)
@@ -63,7 +63,7 @@ def fit(
     good: float,
     blurs: Sequence[float],
 ) -> Fit:
-    """The first good descent, or the best; edges are blurred by so many px in turn, as wide ones pull far."""
+    """The first good descent, or the best; edges are blurred by each width in turn, wide ones first."""
     best = _narrow(normal, starts[0], stiffness, blurs)
     for start in starts[1:]:
         if best.errors[0] < good:

@@ -1,4 +1,4 @@
-"""The board in two chroma planes: what a camera sees there, and how it changes with the poses."""
+"""The board in two chroma planes: the predicted image, and its derivatives by the poses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from recap.types import F64, U8
 from recap_worlds.pusht.drawing import BLOCK, BOARD_SIZE, GOAL, LINE_RADIUS, PUSHER, Color, lighter
 from recap_worlds.pusht.shapes import DISC_RADIUS
 
-# White, walls and goal have no `blue - red`, white, walls and block no `green - (red + blue) / 2`: so
-# the block and the pusher are alone in the first plane and the goal, where not covered, in the second.
+# In `blue - red`, white, walls and goal are zero. In `green - (red + blue) / 2`, white, walls and block are
+# zero. So the first plane contains only block and pusher, the second the uncovered goal.
 N_FREE = 5  # block x, y, theta, pusher x, y
-Normal = tuple[float, F64, F64, F64]  # sum of squares, J'J, J'r, mean square at each thing that is fitted
+Normal = tuple[float, F64, F64, F64]  # sum of squares, J'J, J'r, mean square at each fitted object
 
 
 def _chroma(color: Color) -> tuple[float, float]:
@@ -42,7 +42,7 @@ def chroma_planes(image: U8) -> tuple[F64, F64]:
 
 @compiled
 def _bar_distance(bar: F64, x: float, y: float) -> tuple[float, float, float]:
-    """Signed distance to a bar in its own frame and the direction in which it grows."""
+    """Signed distance to a bar in its own frame, and the direction in which it increases."""
     px, py = x - 0.5 * (bar[0] + bar[2]), y - 0.5 * (bar[1] + bar[3])
     qx, qy = abs(px) - 0.5 * (bar[2] - bar[0]), abs(py) - 0.5 * (bar[3] - bar[1])
     sx, sy = (1.0 if px >= 0 else -1.0), (1.0 if py >= 0 else -1.0)
@@ -56,7 +56,7 @@ def _bar_distance(bar: F64, x: float, y: float) -> tuple[float, float, float]:
 
 @compiled
 def _pusher_distance(outline: F64, x: float, y: float) -> tuple[float, float, float]:
-    """The same for the pusher about its centre: one vertex is a disc, whose rim lies inside its radius."""
+    """The same for the pusher about its centre; a single vertex is a disc with its rim inside its radius."""
     n = outline.shape[0]
     if n == 1:
         r = max(1e-9, math.sqrt(x * x + y * y))
@@ -78,7 +78,7 @@ def _pusher_distance(outline: F64, x: float, y: float) -> tuple[float, float, fl
 
 @compiled
 def _lay(value: float, slopes: F64, color: float, depth: float, turn: F64, scale: float, first: int) -> float:
-    """A colour over a value, `depth` inside its edge; the slopes follow (`turn` is d depth / d pose)."""
+    """Blend a colour over a value, `depth` inside its edge, and update the slopes; `turn`: d depth/d pose."""
     alpha = min(1.0, max(0.0, 0.5 + depth * scale))
     if alpha > 0:
         for k in range(N_FREE):
@@ -93,7 +93,7 @@ def _lay(value: float, slopes: F64, color: float, depth: float, turn: F64, scale
 def _scene_value(
     scene: F64, bars: F64, outline: F64, colors: F64, x: float, y: float, scale: float, slopes: F64, turn: F64
 ) -> tuple[float, float, float]:
-    """What one plane shows of block and pusher at a point of the board; and how far each of them is.
+    """The value of one plane at a point of the board, and the distances to block and pusher.
 
     `scene` is the block's x, y, cos, sin and the pusher's x, y.
     """
@@ -106,12 +106,12 @@ def _scene_value(
         d, gx, gy = _bar_distance(bars[p], c * rx + s * ry, c * ry - s * rx)
         near_block = min(near_block, d)
         if (d - LINE_RADIUS) * scale < 0.5:
-            turn[0], turn[1] = c * gx - s * gy, s * gx + c * gy  # the board's frame again
+            turn[0], turn[1] = c * gx - s * gy, s * gx + c * gy  # back in the board's frame
             turn[2] = rx * turn[1] - ry * turn[0]
             value = _lay(value, slopes, colors[0], LINE_RADIUS - d, turn, scale, 0)
             value = _lay(value, slopes, colors[1], -LINE_RADIUS - d, turn, scale, 0)
     px, py = x - scene[4], y - scene[5]
-    to_pusher = max(abs(px), abs(py)) - DISC_RADIUS  # no more than the distance, and quick
+    to_pusher = max(abs(px), abs(py)) - DISC_RADIUS  # a fast lower bound of the distance
     if (to_pusher - LINE_RADIUS) * scale < 0.5:
         to_pusher, turn[0], turn[1] = _pusher_distance(outline, px, py)
         value = _lay(value, slopes, colors[2], LINE_RADIUS - to_pusher, turn, scale, 3)
@@ -127,7 +127,7 @@ def _turned(scene: F64) -> F64:
 
 @compiled
 def _window(low: float, high: float, size: int) -> tuple[int, int]:
-    """The pixels between two coordinates."""
+    """The range of pixels between two coordinates."""
     scale = size / BOARD_SIZE
     first = min(float(size), max(0.0, (low + 0.5) * scale))
     return int(first), int(min(float(size), max(first, (high + 0.5) * scale + 1)))
@@ -150,7 +150,7 @@ def _box(pose: F64, bars: F64, margin: float, size: int) -> tuple[int, int, int,
 
 @compiled
 def scene_normal(plane: F64, scene: F64, bars: F64, outline: F64, colors: F64, blur: float) -> Normal:
-    """Squares (against an empty board), J'J, J'r, and the mean square beside the block and the pusher."""
+    """Squares (relative to an empty board), J'J, J'r, and the mean squares at the block and the pusher."""
     size = plane.shape[0]
     scale = 1 / max(BOARD_SIZE / size, blur)
     pixel = BOARD_SIZE / size
@@ -174,7 +174,7 @@ def scene_normal(plane: F64, scene: F64, bars: F64, outline: F64, colors: F64, b
                 )
                 r = plane[j, i] - value
                 total += r * r - plane[j, i] ** 2
-                if to_pusher < LINE_RADIUS + pixel:  # on top, and in stronger colours: no fault of the block
+                if to_pusher < LINE_RADIUS + pixel:  # the pusher covers the block: no error of the block
                     near[1] += r * r
                     count[1] += 1
                 elif to_block < LINE_RADIUS + pixel:
@@ -190,7 +190,7 @@ def scene_normal(plane: F64, scene: F64, bars: F64, outline: F64, colors: F64, b
 
 @compiled
 def covered(size: int, scene: F64, bars: F64, outline: F64, colors: F64) -> tuple[F64, F64]:
-    """How much of the ground shows past block and pusher at each pixel, and what they add to a plane."""
+    """The visible share of the ground at each pixel, and the values that block and pusher add to a plane."""
     clear, added = np.ones((size, size)), np.zeros((size, size))
     pixel = BOARD_SIZE / size
     slopes, turn, turned = np.zeros(N_FREE), np.zeros(3), _turned(scene)
@@ -208,13 +208,13 @@ def covered(size: int, scene: F64, bars: F64, outline: F64, colors: F64) -> tupl
 
 @compiled
 def is_strong(value: float, clear: float) -> bool:
-    """Whether a pixel of the goal's plane can be nothing else than goal."""
+    """True if a pixel of the goal's plane can only be the goal."""
     return clear > 0.3 and value > 0.3 * GOAL_CHROMA
 
 
 @compiled
 def goal_squares(plane: F64, clear: F64) -> tuple[float, float]:
-    """Squares of all that the goal's plane shows, and of what is strong."""
+    """Squares of all values in the goal's plane, and of the strong ones."""
     every, strong = 0.0, 0.0
     for j in range(plane.shape[0]):
         for i in range(plane.shape[1]):
@@ -228,9 +228,9 @@ def goal_squares(plane: F64, clear: F64) -> tuple[float, float]:
 
 @compiled
 def goal_normal(plane: F64, clear: F64, pose: F64, bars: F64, strong: float, blur: float) -> Normal:
-    """Squares (against no goal), J'J, J'r, and the mean square where the goal is or ends and can be seen.
+    """Squares (relative to no goal), J'J, J'r, and the mean square at the goal's visible area and edge.
 
-    `strong` are the squares of all that is plainly a goal's colour: what lies elsewhere counts as an error.
+    `strong` is the sum of squares of pixels that are clearly the goal's colour; those elsewhere are errors.
     """
     size = plane.shape[0]
     pixel = BOARD_SIZE / size
@@ -276,7 +276,7 @@ def goal_normal(plane: F64, clear: F64, pose: F64, bars: F64, strong: float, blu
 
 @compiled
 def overlap(wanted: F64, points: F64, poses: F64) -> F64:
-    """The mean of `wanted` under the shape's points (n, 2) in each pose (m, 3); off the image it is 0."""
+    """The mean of `wanted` at the shape's points (n, 2) in each pose (m, 3); outside the image it is 0."""
     size = wanted.shape[0]
     scale = size / BOARD_SIZE
     scores: F64 = np.zeros(poses.shape[0])

@@ -1,1 +1,1 @@
-"""robosuite: its robots, tasks, controllers and success checks behind the public seam."""
+"""robosuite's robots, tasks, controllers and success checks as a suite."""

@@ -1,4 +1,4 @@
-"""robosuite's operational-space control without its bookkeeping: the same torques, 1.6 times as quick."""
+"""robosuite's operational-space control without its overhead: the same torques, 1.6 times as fast."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from recap.types import F64
 
 
 class OperationalSpace:
-    """Torques of an arm between two actions: to the bit those of its OSC_POSE controller in the world frame.
+    """Torques of an arm between two actions, bit-identical to its OSC_POSE controller in the world frame.
 
     Args:
-        controller: robosuite's, which has its goal.
-        site: what is led to the goal.
+        controller: robosuite's controller, with its goal set.
+        site: the site that is moved to the goal.
     """
 
     def __init__(self, controller: Any, site: int) -> None:
@@ -23,23 +23,23 @@ class OperationalSpace:
         columns = [int(column) for column in controller.qvel_index]
         self._joints = slice(columns[0], columns[-1] + 1)
         base = controller.sim.model.site_name2id(f"{controller.naming_prefix}{controller.part_name}_center")
-        moves = self._model.body_weldid[self._model.site_bodyid[base]] != 0  # IIWA's is on a link
+        moves = self._model.body_weldid[self._model.site_bodyid[base]] != 0  # IIWA's base site is on a link
         self._sites = (site, base) if moves else (site,)
         nv = self._model.nv
         self._place, self._turn, self._mass = np.zeros((3, nv)), np.zeros((3, nv)), np.zeros((nv, nv))
 
     def __call__(self) -> F64:
-        """(n,) now."""
+        """The current torques: (n,)."""
         import mujoco
         from robosuite.utils import control_utils as law
 
         osc, data, joints = self._osc, self._data, self._joints
         speed = spin = np.zeros(3)
-        for site in reversed(self._sites):  # of the site, as seen from the base
+        for site in reversed(self._sites):  # of the site relative to the base
             mujoco.mj_jacSite(self._model, data, self._place, self._turn, site)
             speed, spin = self._place @ data.qvel - speed, self._turn @ data.qvel - spin
         mujoco.mj_fullM(self._model, self._mass, data.qM)
-        mass = np.asfortranarray(self._mass[joints, joints])  # as robosuite has it, for equal rounding
+        mass = np.asfortranarray(self._mass[joints, joints])  # as in robosuite, for equal rounding
         place = np.ascontiguousarray(self._place[:, joints])
         turn = np.ascontiguousarray(self._turn[:, joints])
         both = np.concatenate([place, turn])

@@ -1,4 +1,4 @@
-"""Scripted experts: way points about the things of a task, the same for every arm but for its grip."""
+"""Scripted experts: waypoints relative to a task's objects, the same for every arm except for its grip."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from recap_worlds.robosuite.world import ARM, point_of, rotation_vector
 
 TURN_SPEED = 1.2  # rad/s
 OPEN, CLOSED = 1.0, 0.0
-NEAR_M, NEAR_RAD = 0.004, 0.04  # so near a way point is reached,
-SLOW_M = 0.0015  # by a tool that moves no more than that a control step: a fast one goes on beyond it
-PATIENCE = 30  # control steps that are waited for it, unless a way point has its own
+NEAR_M, NEAR_RAD = 0.004, 0.04  # distances within which a waypoint is reached,
+SLOW_M = 0.0015  # if the tool moves no more than this per control step; a faster tool would overshoot
+PATIENCE = 30  # control steps to wait until a waypoint is reached, unless it sets its own
 GRIP_STEPS = 8
-FREE = 0.4  # m/s where nothing is near
-PRESS, PULL = 1.35, 0.39  # rad that the handle and the door are turned
-HINGE = (0.43, 0.0, 0.0)  # of the door, from its handle
+FREE = 0.4  # m/s away from objects
+PRESS, PULL = 1.35, 0.39  # rad, rotations of handle and door
+HINGE = (0.43, 0.0, 0.0)  # of the door, relative to its handle
 
-# m that each gripper's site is above the middle of a flat thing that it grips at the table.
+# m from the centre of a flat object to each gripper's site when it grips the object on the table.
 DEPTH = {"panda": 0.004, "ur5e": 0.002, "iiwa": 0.015, "kinova3": 0.002}
 
 
 @dataclass(frozen=True)
 class Way:
-    """Where the tool goes next, in a straight line."""
+    """The next waypoint, reached in a straight line."""
 
     place: F64  # (3,)
     turn: F64  # (3, 3)
     grip: float
     speed: float = FREE  # m/s
     wait: int = 0  # control steps after it
-    patience: int = PATIENCE  # control steps that are waited until it is reached
+    patience: int = PATIENCE  # control steps to wait until it is reached
 
     def up(self, height: float) -> Way:
-        """The same further up."""
+        """The same waypoint, higher by `height`."""
         return replace(self, place=self.place + np.array([0.0, 0.0, height]))
 
 
@@ -48,14 +48,14 @@ Script = Iterator[Way]
 
 
 class Scene:
-    """What a script knows: the tool and the things as they are now."""
+    """State available to a script: the tool and the current object poses."""
 
     def __init__(self, task: Task, depth: float) -> None:
         self.task, self.depth = task, depth
         self.place: F64 = np.zeros(3)
 
     def look(self, seen: Observation) -> None:
-        """Now."""
+        """Update from an observation."""
         if self.task.main not in seen.objects:
             raise InputError(f"the expert needs the pose of '{self.task.main}': leave poses as they are")
         self.things = {name: np.asarray(pose, np.float64) for name, pose in seen.objects.items()}
@@ -65,11 +65,11 @@ class Scene:
 
     @property
     def main(self) -> F64:
-        """(7,) the pose of what the task is about."""
+        """The pose of the main object: (7,)."""
         return self.things[self.task.main]
 
     def pick(self, angle: float, depth: float, above: float) -> Script:
-        """Come from above, grip, and rise."""
+        """Approach from above, grip and lift."""
         at = Way(point_of(self.main, self.task.grip), down(angle), OPEN).up(depth)
         yield replace(at.up(above), patience=4)
         yield replace(at, speed=0.15)
@@ -77,7 +77,7 @@ class Scene:
         yield replace(at, grip=CLOSED, speed=0.3, patience=4).up(above)
 
     def put(self, place: F64, by: float, above: float, speed: float, patience: int) -> Script:
-        """Bring what is held to a place from above, turned by an angle, let go and rise."""
+        """Bring the held object to a place from above, rotated by an angle, release and lift."""
         spin = about_z(by)
         grip = spin @ (self.place - self.main[:3])
         at = Way(place + grip, spin @ down(math.atan2(self.turn[1, 0], self.turn[0, 0])), CLOSED)
@@ -88,26 +88,26 @@ class Scene:
 
 
 def lift(scene: Scene) -> Script:
-    """Grip and rise."""
+    """Grip and lift."""
     yield from scene.pick(nearest(heading(scene.main), math.pi / 2, math.pi / 2), 0.0, 0.12)
 
 
 def stack(scene: Scene) -> Script:
-    """Grip, carry, let go, leave."""
+    """Grip, carry, release, retreat."""
     yield from scene.pick(nearest(heading(scene.main), math.pi / 2, math.pi / 2), 0.0, 0.12)
     base = scene.things["base"]
     yield from scene.put(point_of(base, (0.0, 0.0, 0.048)), 0.0, 0.1, 0.25, 45)
 
 
 def into_bin(scene: Scene) -> Script:
-    """Grip, carry over the wall, let go, leave."""
+    """Grip, carry over the wall, release, retreat."""
     yield from scene.pick(nearest(heading(scene.main), math.pi / 2, math.pi / 2), 0.015, 0.2)
     height = scene.task.placed[0].z - 0.8
     yield from scene.put(point_of(scene.things["bin"], (0.0, 0.0, height + 0.01)), 0.0, 0.15, 0.35, 8)
 
 
 def onto_peg(scene: Scene) -> Script:
-    """Grip the nut by its handle, carry it over the peg, put it down along it."""
+    """Grip the nut by its handle, carry it over the peg and lower it."""
     angle = nearest(heading(scene.main) + math.pi / 2, math.pi, math.pi / 2)
     yield from scene.pick(angle, scene.depth, 0.18)
     now = heading(scene.main) % (2 * math.pi)
@@ -116,7 +116,7 @@ def onto_peg(scene: Scene) -> Script:
 
 
 def door(scene: Scene) -> Script:
-    """Grip the handle from the front, turn it down, pull the door open, let go and leave."""
+    """Grip the handle from the front, turn it down, pull the door open, release and retreat."""
     handle = scene.main
     latch, hinge = quaternion_to_matrix(handle[3:]), np.asarray(HINGE)
     facing = np.array(
@@ -124,7 +124,7 @@ def door(scene: Scene) -> Script:
     )  # opens upwards, approaches along y
 
     def at(press: float, pull: float, off: float = 0.0) -> Way:
-        """Where the tool is with the handle pressed and the door pulled so far."""
+        """The waypoint with the handle and the door turned by these angles."""
         c, s = math.cos(press), math.sin(press)
         spin, swing = np.array([[c, 0.0, s], [0.0, 1.0, 0.0], [-s, 0.0, c]]), about_z(pull)
         grip = spin @ np.asarray(scene.task.grip) - [0.0, off, 0.0]
@@ -138,7 +138,7 @@ def door(scene: Scene) -> Script:
         yield at(PRESS * share, 0.0)
     for share in (0.25, 0.5, 0.75, 1.0):
         yield at(PRESS, PULL * share)
-    yield at(0.0, PULL)  # the handle springs back, and would push the door with it
+    yield at(0.0, PULL)  # else the handle springs back later and pushes the door
     yield replace(at(0.0, PULL), grip=OPEN, wait=GRIP_STEPS)
     yield replace(at(0.0, PULL, 0.12), grip=OPEN)
 
@@ -155,7 +155,7 @@ SCRIPTS = {
 
 
 class Expert:
-    """Follows a task's script from the poses that it observes."""
+    """Follows a task's script, using observed poses."""
 
     image_size: int | None = None
 
@@ -186,7 +186,7 @@ class Expert:
         return near and self._scene.moved < SLOW_M
 
     def _next(self, before: Way) -> None:
-        """Targets on the way to the next way point: slow at both ends."""
+        """Plan targets to the next waypoint, slow at both ends."""
         way = next(self._script, None)
         self._waited = 0
         if way is None:
@@ -208,35 +208,35 @@ class Expert:
 
 
 def down(angle: float) -> F64:
-    """(3, 3): a tool that points down and opens along an angle in the plane."""
+    """Rotation (3, 3) of a tool that points down and opens along an angle in the plane."""
     c, s = math.cos(angle), math.sin(angle)
     return np.array([[c, s, 0.0], [s, -c, 0.0], [0.0, 0.0, -1.0]])
 
 
 def about_z(angle: float) -> F64:
-    """(3, 3)."""
+    """Rotation about z: (3, 3)."""
     c, s = math.cos(angle), math.sin(angle)
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 
 
 def heading(pose: F64) -> float:
-    """The angle of a thing about z."""
+    """The angle of an object about z."""
     turn = quaternion_to_matrix(pose[3:])
     return float(np.arctan2(turn[1, 0], turn[0, 0]))
 
 
 def nearest(angle: float, period: float, to: float) -> float:
-    """The angle, turned by whole periods, that is nearest to another."""
+    """The angle plus whole periods that is nearest to another angle."""
     return angle - period * round((angle - to) / period)
 
 
 def angle_of(turn: F64) -> float:
-    """How far a rotation turns."""
+    """The angle of a rotation."""
     return float(np.linalg.norm(rotation_vector(turn)))
 
 
 def _turned(vector: F64) -> F64:
-    """(3, 3) of axis times angle."""
+    """Rotation (3, 3) of a rotation vector."""
     angle = float(np.linalg.norm(vector))
     if angle < 1e-12:
         return np.eye(3)

@@ -1,4 +1,4 @@
-"""How one arm retrieves: each part of a demonstration moved with the thing that it is about."""
+"""Retrieval for one arm: each part of a demonstration moves with its object."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _TERMS = TermDescriber(
         "language": Instruction(make_text_encoder("words")),
     }
 )
-_GRIPPER_M = 0.1  # that an open gripper is away from a closed one
-_COSINE = math.sqrt(2)  # of unit rows: the cosine distance
-# The weights of the two-arm suite's own retrieval, unchanged: nothing here was chosen on this world.
+_GRIPPER_M = 0.1  # m that an open gripper counts for relative to a closed one
+_COSINE = math.sqrt(2)  # for unit vectors: the cosine distance
+# The weights of the two-arm suite's retrieval, unchanged: nothing was tuned on this world.
 _PARTS = RetrievalConfig(
     "robosuite-parts",
     scene_weights={"language": 1.0, "names": 1.0, "places": 1.0},

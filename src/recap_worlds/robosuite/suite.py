@@ -1,4 +1,4 @@
-"""Arms of robosuite as a suite."""
+"""robosuite's arms as a suite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RobosuiteSuite(Suite):
     options: ClassVar[Options] = {"embodiment": "panda", "kp": 150.0, "poses": "true"}
 
     def check(self, options: Options) -> Options:
-        """Arms and settings that there are."""
+        """Options with known arms and settings."""
         from recap_worlds.robosuite.world import arm_named
 
         known = super().check(options)
@@ -42,11 +42,11 @@ class RobosuiteSuite(Suite):
         return known
 
     def tasks(self, options: Options) -> tuple[str, ...]:
-        """Seen and unseen ones."""
+        """Seen and unseen tasks."""
         return tuple(TASKS)
 
     def seen(self) -> frozenset[str]:
-        """Those that policies are trained on."""
+        """The training tasks."""
         return frozenset(task.key for task in SEEN)
 
     def expand(self, name: str) -> Sequence[str]:
@@ -60,7 +60,7 @@ class RobosuiteSuite(Suite):
         return ARM
 
     def context(self, options: Options) -> TaskContext:
-        """Who acts."""
+        """The embodiment."""
         return TaskContext(str(options.get("embodiment", "")))
 
     def embodied(self, embodiment: str) -> Options:
@@ -68,11 +68,11 @@ class RobosuiteSuite(Suite):
         return {"embodiment": embodiment} if embodiment else {}
 
     def max_steps(self, task: str, options: Options) -> int:
-        """As the task has it."""
+        """The limit of the task."""
         return task_named(task).max_steps
 
     def make(self, options: Options) -> RobosuiteWorld:
-        """A table."""
+        """A world with one arm at a table."""
         from recap_worlds.robosuite.world import RobosuiteWorld
 
         return RobosuiteWorld(
@@ -80,18 +80,18 @@ class RobosuiteSuite(Suite):
         )
 
     def expert(self, options: Options) -> Any:
-        """Scripts."""
+        """The scripted experts."""
         return Experts(str(options["embodiment"]))
 
     def retrievals(self) -> Mapping[str, tuple[TermDescriber, RetrievalConfig]]:
-        """By parts."""
+        """`robosuite-parts` and a control."""
         from recap_worlds.robosuite.retrieval import RETRIEVALS
 
         return RETRIEVALS
 
 
 class Experts:
-    """The scripted expert of each slot's task."""
+    """The scripted expert of the task in each slot."""
 
     image_size: int | None = None
 
@@ -100,12 +100,12 @@ class Experts:
         self._experts: dict[int, Expert] = {}
 
     def reset(self, slot: int, trial: Trial) -> None:
-        """Begin the trial's task."""
+        """Start the trial's task."""
         from recap_worlds.robosuite.expert import Expert
 
         self._experts[slot] = Expert(trial.task, self._embodiment)
 
     def act(self, slots: Sequence[int], observations: Sequence[Observation]) -> F64:
-        """Ask the experts in turn."""
+        """Actions of the slots' experts."""
         pairs = zip(slots, observations, strict=True)
         return np.array([self._experts[slot].act(seen) for slot, seen in pairs], np.float64)

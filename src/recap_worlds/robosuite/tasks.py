@@ -1,4 +1,4 @@
-"""Tasks of robosuite: which of its environments, what lies in it and where, and in which words."""
+"""Tasks of robosuite: environment, objects, their places and the instruction."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Placed:
-    """A thing that lies somewhere else in each scene, the same for every robot."""
+    """An object with a random pose in each scene, the same for every robot."""
 
-    body: str  # as robosuite calls it, without `_main`
+    body: str  # robosuite's name without `_main`
     x: Range
     y: Range
-    z: float  # of its middle when it lies still
-    yaw: Range = (-QUARTER, QUARTER)  # of what looks alike after a quarter turn, all there is
+    z: float  # of its centre at rest
+    yaw: Range = (-QUARTER, QUARTER)  # full range for objects with quarter-turn symmetry
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Task:
     Args:
         env: the environment in robosuite.
         words: the instruction.
-        things: name in an observation -> body whose pose it is; the first one is what the task is about.
-        fixed: name -> place of what stands still and has no body of its own.
-        moved: name -> place of a fixture that stands elsewhere than in robosuite, where every arm reaches it.
-        goal: the thing that something is put to; empty: the first one is lifted or opened.
-        grip: where the first thing is gripped, in its own frame.
-        apart: least distance between two placed things, m.
-        releases: whether it is done only when the tool has let go and left.
+        things: name in an observation -> body; the first is the main object.
+        fixed: name -> place of a static target without a body.
+        moved: name -> place of a fixture that is moved from robosuite's place to where every arm reaches it.
+        goal: the object on which something is placed; empty: the main object is lifted or opened.
+        grip: the grip point of the main object, in its frame.
+        apart: least distance between two placed objects, m.
+        releases: whether the tool must release and leave for success.
     """
 
     key: str
@@ -54,15 +54,15 @@ class Task:
     grip: tuple[float, float, float] = (0.0, 0.0, 0.0)
     apart: float = 0.0
     releases: bool = True
-    max_steps: int = 1000  # the horizon that robosuite has
+    max_steps: int = 1000  # robosuite's horizon
 
     @property
     def main(self) -> str:
-        """What the task is about."""
+        """The main object."""
         return next(iter(self.things))
 
     def scene(self, seed: int) -> list[F64]:
-        """(7,) for each placed thing: a scene is told by its seed and the task, whoever acts."""
+        """Poses (7,) of the placed objects; they depend only on seed and task, not on the embodiment."""
         dice = np.random.default_rng([seed, crc32(self.key.encode())])
         while True:
             poses = []
@@ -81,7 +81,7 @@ def _into_bin(key: str, env: str, body: str, z: float, place: tuple[float, float
 def _onto_peg(shape: str, peg: int, grip_x: float) -> Task:
     side = 1 if peg == 1 else -1
     y: Range = (0.03, 0.24) if peg == 1 else (-0.24, -0.03)
-    moved = {f"peg{peg}": (0.13, side * 0.1, 0.85)}  # 10 cm nearer
+    moved = {f"peg{peg}": (0.13, side * 0.1, 0.85)}  # 10 cm nearer than in robosuite
     body = f"{shape.title()}Nut"
     spot = Placed(body, (-0.16, -0.04), y, 0.83, (math.pi - 1.2, math.pi + 1.2))
     words = f"put the {shape} nut onto the {shape} peg"

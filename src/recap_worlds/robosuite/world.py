@@ -1,4 +1,4 @@
-"""An arm of robosuite as a world: tool poses in and out, scenes equal between robots, success at the end."""
+"""A robosuite arm as a world: tool poses in and out, scenes equal for all robots, success at the end."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from recap_worlds.robosuite.control import OperationalSpace
 from recap_worlds.robosuite.tasks import Task, task_named
 
 ARM = load_robot(Path(__file__).with_name("robot.yaml"))
-KP = 150.0  # robosuite's own gain
-MAX_MOVE, MAX_TURN = 0.05, 0.5  # m and rad of a full action of OSC_POSE
-SETTLE = 10  # control steps in which things come to rest and the gripper opens before an episode
-STILL = 10  # control steps for which a task must stay done
-RETREAT_M = 0.07  # from what was handled, before a task that lets go is done
-REACHED_M, CARRIED_M = 0.03, 0.05  # of a tool to its grip, and of a thing to its place
+KP = 150.0  # robosuite's default gain
+MAX_MOVE, MAX_TURN = 0.05, 0.5  # m and rad of a full OSC_POSE action
+SETTLE = 10  # control steps before an episode in which objects come to rest and the gripper opens
+STILL = 10  # control steps for which success must last
+RETREAT_M = 0.07  # distance from the handled object after which a task with release is done
+REACHED_M, CARRIED_M = 0.03, 0.05  # of the tool to its grip point, and of an object to its place
 
 
 @dataclass(frozen=True)
 class Arm:
     """A robot of robosuite with its own gripper."""
 
-    name: str  # as robosuite calls it
-    pads: tuple[float, float]  # m between the pads of its gripper, closed and open
+    name: str  # robosuite's name
+    pads: tuple[float, float]  # m between the gripper's pads, closed and open
 
 
 ARMS = {
@@ -49,14 +49,14 @@ ARMS = {
 
 
 def arm_named(name: str) -> Arm:
-    """An arm by its name here."""
+    """An arm by its name in ReCAP."""
     return ARMS[one_of("embodiment", name, tuple(ARMS))]
 
 
 def _make(task: Task, arm: Arm, kp: float) -> Any:
-    """The environment; it is kept while the task is the same, since a reset is much quicker."""
+    """Create the environment. It is kept while the task is the same, because a reset is much faster."""
     silenced = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # a line for each optional part that is missing
+    logging.disable(logging.WARNING)  # one line for each missing optional part
     try:
         import robosuite
         from robosuite.controllers import load_composite_controller_config
@@ -85,12 +85,12 @@ def _make(task: Task, arm: Arm, kp: float) -> Any:
 
 
 class RobosuiteWorld:
-    """One arm at one task; the metric is success, the others say how far it came.
+    """One arm with one task; the metric is success, and further metrics show progress.
 
     Args:
-        embodiment: who acts.
+        embodiment: name of the arm.
         kp: stiffness of its controller.
-        poses: whether observations hold the true poses of things.
+        poses: include true object poses in observations.
     """
 
     control_hz = ARM.control_hz
@@ -102,7 +102,7 @@ class RobosuiteWorld:
         self.task: Task | None = None
 
     def reset(self, seed: int, task: str) -> Mapping[str, float]:
-        """The scene of that seed, at rest, with an open gripper."""
+        """Set up the scene of the seed, at rest, with an open gripper."""
         wanted = task_named(task)
         if wanted != self.task:
             self.close()
@@ -119,7 +119,7 @@ class RobosuiteWorld:
         env = self._env
         env.reset()
         for placed, pose in zip(wanted.placed, wanted.scene(seed), strict=True):
-            if wanted.env == "Door":  # a fixture: part of the model
+            if wanted.env == "Door":  # a fixture is part of the model
                 body = self._body(placed.body)
                 env.sim.model.body_pos[body], env.sim.model.body_quat[body] = pose[:3], pose[3:]
             else:
@@ -134,7 +134,7 @@ class RobosuiteWorld:
         return {**self._progress(), "success": 0.0}
 
     def observe(self, image_size: int | None) -> Observation:
-        """Where tool and things are now; pictures of the robot's cameras where a size is given."""
+        """The state of tool and objects, with images of the robot's cameras if a size is given."""
         task = self._running()
         return Observation(
             proprio=self._proprio().astype(np.float32),
@@ -145,7 +145,7 @@ class RobosuiteWorld:
         )
 
     def step(self, action: F64) -> tuple[Mapping[str, float], bool]:
-        """One control period towards a tool pose (10,); it is over once the task has stayed done."""
+        """One control step towards a tool pose (10,); done when success has lasted long enough."""
         self._drive(np.asarray(action, np.float64))
         self._steps += 1
         progress = self._progress()
@@ -154,18 +154,18 @@ class RobosuiteWorld:
         return {**progress, "success": float(success)}, success
 
     def reaching(self) -> RobotSpec:
-        """The description with the model of the arm as it stands at this task: where its tool can go."""
+        """The robot description with the arm's model at this task, for checks of reachability."""
         self._running()
         tip = self._env.sim.model.site_id2name(self._site)
         rest = tuple(float(angle) for angle in self._env.robots[0].init_qpos)
         return replace(ARM, kinematics=Kinematics(self._env.model.get_xml(), tip, rest=rest))
 
     def render(self) -> U8:
-        """The table from the front."""
+        """An image from the front."""
         return self._draw(("frontview",), 480)["frontview"]
 
     def close(self) -> None:
-        """Put it away."""
+        """Close the environment."""
         if self._renderer is not None:
             self._renderer.close()
             self._renderer = None
@@ -202,17 +202,17 @@ class RobosuiteWorld:
         return found | {name: np.array([*place, 1.0, 0.0, 0.0, 0.0]) for name, place in task.fixed.items()}
 
     def _drive(self, target: F64) -> None:
-        """The target as the change that OSC_POSE takes; of the gripper it takes but the direction."""
+        """Convert the target to an OSC_POSE change and step; only the gripper's direction is used."""
         if target.shape != (ARM.act.size,) or not np.isfinite(target).all():
             raise InputError(f"an action is {ARM.act.size} finite numbers, not {target.shape}: {target}")
         data = self._env.sim.data
         turn = rotation6_to_matrix(target[3:9]) @ data.site_xmat[self._site].reshape(3, 3).T
         move = (target[:3] - data.site_xpos[self._site]) / MAX_MOVE
         action = np.concatenate([move, rotation_vector(turn) / MAX_TURN, [1.0 if target[9] < 0.5 else -1.0]])
-        # A change that is too large keeps its direction.
+        # Too large a change is scaled, so that it keeps its direction.
         action[:3] /= max(1.0, float(np.abs(action[:3]).max()))
         action[3:6] /= max(1.0, float(np.abs(action[3:6]).max()))
-        env, robot = self._env, self._env.robots[0]  # its step() without the sensors and rewards nobody reads
+        env, robot = self._env, self._env.robots[0]  # like its step(), without sensors and rewards
         at = robot._ref_actuators_indexes_dict["right"]
         low, high = env.sim.model.actuator_ctrlrange[at].T
         torques = OperationalSpace(robot.part_controllers["right"], self._site)
@@ -220,12 +220,12 @@ class RobosuiteWorld:
             env.sim.step1()
             if number == 0:
                 env._pre_action(action, True)
-            else:  # the goal and what the gripper is sent stay as they are
+            else:  # the goal and the gripper command do not change
                 env.sim.data.ctrl[at] = np.clip(torques(), low, high)
             env.sim.step2()
 
     def _progress(self) -> dict[str, float]:
-        """How far it is: reached, grasped, carried, done; an episode's best says where it ended."""
+        """Progress metrics (reached, grasped, carried, done); their maximum shows how far an episode came."""
         env, task, poses = self._env, self._running(), self._poses()
         thing = poses[task.main]
         tool = env.sim.data.site_xpos[self._site]
@@ -246,20 +246,20 @@ class RobosuiteWorld:
 
         sim = self._env.sim
         if self._renderer is None:
-            sim.model._model.vis.quality.offsamples = 0  # drawing in software is four times as quick without
+            sim.model._model.vis.quality.offsamples = 0  # software rendering is four times as fast
             self._renderer = Renderer(sim.model._model, size)
         pictures: dict[str, U8] = self._renderer.draw(sim.data._data, cameras, size)
         return pictures
 
 
 def point_of(pose: F64, point: tuple[float, float, float]) -> F64:
-    """(3,) in the world: a point of a thing."""
+    """A point of an object in the world: (3,)."""
     placed: F64 = pose[:3] + quaternion_to_matrix(pose[3:]) @ np.asarray(point)
     return placed
 
 
 def rotation_vector(turn: F64) -> F64:
-    """(3,) axis times angle of a rotation matrix."""
+    """Rotation vector (axis times angle) of a rotation matrix: (3,)."""
     w, *xyz = matrix_to_quaternion(turn)
     sine = float(np.linalg.norm(xyz))
     return np.asarray(xyz) * (2.0 if sine < 1e-9 else 2 * math.atan2(sine, w) / sine)

@@ -1,4 +1,4 @@
-"""The browser of the studio's tests."""
+"""The browser for the studio's tests."""
 
 import os
 import shutil

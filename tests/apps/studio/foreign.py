@@ -1,4 +1,4 @@
-"""Demonstrations of an arm that the studio knows nothing of: two cameras of different size, no poses."""
+"""Demonstrations of an arm unknown to the studio: two cameras of different size, no object poses."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -14,18 +14,18 @@ HOSTILE = '<img src=x onerror="window.broken=1"><b>&amp;'
 
 @cache
 def demonstrations() -> tuple[Episode, ...]:
-    """Two tasks from three scenes."""
+    """Two tasks in three scenes."""
     env = OneArmEnv("pool")
     return tuple(record_many(env, expert, ("lift", "press"), range(3), "gripper"))
 
 
 def dataset(path: Path, episodes: Sequence[Episode] | None = None) -> Path:
-    """As a LeRobot dataset."""
+    """Writes the demonstrations as a LeRobot dataset."""
     to_lerobot(episodes or demonstrations(), path)
     return path
 
 
 def pool(path: Path, episodes: Sequence[Episode] | None = None) -> Path:
-    """As a pool."""
+    """Writes the demonstrations as a pool."""
     Pool.create(path).add(list(episodes or demonstrations()))
     return path

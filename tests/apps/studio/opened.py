@@ -1,4 +1,4 @@
-"""A studio on a real port, served from a thread of the test's own process."""
+"""A studio on a real port, served from a thread of the test process."""
 
 import asyncio
 import threading
@@ -19,14 +19,14 @@ from recap_apps.studio.serving import studio_spec
 
 
 class Served(ABC):
-    """Starts when entered, stops when left; `stop` and `start` in between are a restart."""
+    """A server as a context manager; `stop` and `start` inside it are a restart."""
 
     spec: ServeSpec
     port = 0
 
     @abstractmethod
     def build(self) -> web.Application:
-        """The application, opened anew."""
+        """A new application."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -40,7 +40,7 @@ class Served(ABC):
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> None:
-        """Open what is served and listen, on the port it had before."""
+        """Build the application and listen, on the same port as before."""
         self._app = self.build()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(ready,), daemon=True)
@@ -65,7 +65,7 @@ class Served(ABC):
 
 
 class Opened(Served):
-    """The PushT studio."""
+    """The Push-T studio."""
 
     def __init__(self, pool: Path, policy: str = "replay", runs: Path = Path("no-runs")) -> None:
         self.spec = studio_spec(str(pool), policy)
@@ -73,7 +73,7 @@ class Opened(Served):
         self.service: Service
 
     def build(self) -> web.Application:
-        """With policy and pool."""
+        """The application with policy and pool."""
         self.service = Service.open(self.spec)
         app = build_app(self.service)
         add_studio(app, self.runs)
@@ -88,5 +88,5 @@ class OpenedExplorer(Served):
         self.spec = explorer_spec(str(place), 0)
 
     def build(self) -> web.Application:
-        """Opened anew."""
+        """The application on the reopened pool or dataset."""
         return build_explorer(open_library(str(self.place)), self.spec, self.extras)

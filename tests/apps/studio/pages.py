@@ -1,4 +1,4 @@
-"""How a person uses the studio's pages, for browser tests."""
+"""User actions on the studio's pages, for browser tests."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ from recap_worlds.pusht.tasks import INSTRUCTION
 
 ROOT = Path(__file__).parents[3]
 MARGIN, SIZE = 6.0, 512.0
-PATIENCE_MS = 25_000  # of a page on a busy machine
+PATIENCE_MS = 25_000  # enough for a busy machine
 AUDIT = (Path(__file__).parent / "audit.js").read_text("utf-8")
 
 
 class Watched:
-    """A page whose errors and teaching messages are written down."""
+    """A page that records its errors and its teaching messages."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -40,7 +40,7 @@ class Watched:
         return next((m for m in reversed(self.taught) if m["type"] in kinds), None)
 
     def on_board(self, x: float, y: float) -> tuple[float, float]:
-        """Where a place of the teaching board is on the screen."""
+        """The screen position of a point on the teaching board."""
         box = self.page.locator("#teach-board svg").bounding_box()
         assert box is not None
         scale = box["width"] / (SIZE + 2 * MARGIN)
@@ -54,7 +54,7 @@ def open_page(
     height: int = 860,
     scheme: Literal["light", "dark"] = "light",
 ) -> Watched:
-    """A page of its own, at a width and in a colour scheme."""
+    """Opens a page in a new context with a size and a colour scheme."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=width < 500
     )
@@ -65,7 +65,7 @@ def open_page(
 
 
 def drag_as_expert(watched: Watched, block: str) -> None:
-    """Drag the disc with the mouse as the expert would, from what the server has published."""
+    """Drags the disc with the mouse along the expert's actions for the published states."""
     page, expert = watched.page, Expert("disc", block)
     scene = watched.last("scene")
     assert scene is not None
@@ -82,7 +82,7 @@ def drag_as_expert(watched: Watched, block: str) -> None:
         x, y = expert.act(seen)
         return watched.on_board(float(x), float(y))
 
-    wanted(scene)  # plan while time stands still
+    wanted(scene)  # plan before the first step
     expert.reset(0)
     page.mouse.move(*watched.on_board(*scene["pusher"]))
     page.mouse.down()
@@ -105,7 +105,7 @@ def hold_key(page: Page, key: str, seconds: float) -> None:
 
 
 def tab_to(page: Page, selector: str, most: int = 40) -> None:
-    """Press Tab until that has the focus, as someone without a mouse would."""
+    """Press Tab until the selected element has the focus."""
     for _ in range(most):
         if page.evaluate("selector => document.activeElement?.matches(selector)", selector):
             return
@@ -114,7 +114,7 @@ def tab_to(page: Page, selector: str, most: int = 40) -> None:
 
 
 def take_picture(page: Page, name: str) -> None:
-    """Write a screenshot, light and dark, where the docs show it and pictures are wanted."""
+    """Write the screenshots that the docs show, light and dark, if RECAP_SCREENSHOTS is set."""
     folder = os.environ.get("RECAP_SCREENSHOTS")
     if not folder:
         return
@@ -134,13 +134,13 @@ def take_picture(page: Page, name: str) -> None:
 
 
 def pictures_of_the_docs() -> set[str]:
-    """Files of the screenshots of the studio that the docs show."""
+    """File names of the studio's screenshots in the docs."""
     pages = (ROOT / "docs").rglob("*.md")
     return {name for page in pages for name in re.findall(r"(studio-[\w-]+\.png)", page.read_text("utf-8"))}
 
 
 def fingerprint(first: str) -> str:
-    """Of a page's first module with all that it imports, of the styles, and of the page itself."""
+    """A hash of a page's HTML, its styles, and its first module with all imports."""
     folder = ROOT / "apps/recap_apps/studio/page"
     found: dict[str, bytes] = {}
     left = [first]

@@ -1,4 +1,4 @@
-"""The studio's routes and sockets, without a browser."""
+"""The studio's routes and websockets, without a browser."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ async def hear(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[str
             return message  # type: ignore[no-any-return]
 
 
-def test_the_page_is_served_with_a_strict_policy(studio: Opened) -> None:
+def test_the_page_has_a_strict_content_security_policy(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with session.get(url) as answer:
             policy = answer.headers["Content-Security-Policy"]
@@ -52,7 +52,7 @@ def test_the_page_is_served_with_a_strict_policy(studio: Opened) -> None:
         assert "unsafe" not in policy
         assert '<script type="module" src="/studio/main.js"></script>' in page
         assert "style=" not in page
-        assert "http" not in page.replace("http-equiv", "")  # nothing from elsewhere
+        assert "http" not in page.replace("http-equiv", "")  # no external resources
         for name, kind in (("main.js", "text/javascript"), ("studio.css", "text/css")):
             async with session.get(f"{url}studio/{name}") as answer:
                 assert answer.status == 200
@@ -65,7 +65,7 @@ def test_the_page_is_served_with_a_strict_policy(studio: Opened) -> None:
     talk(studio, work)
 
 
-def test_no_file_of_the_page_parses_markup_or_reaches_out() -> None:
+def test_no_page_file_parses_html_or_loads_external_urls() -> None:
     folder = Path(studio_app.__file__).parent / "page"
     files = [file for file in folder.iterdir() if file.suffix in (".js", ".css", ".html")]
     assert len(files) >= 10
@@ -83,7 +83,7 @@ def test_no_file_of_the_page_parses_markup_or_reaches_out() -> None:
             assert word not in text, (file.name, word)
 
 
-def test_another_sites_page_cannot_teach(studio: Opened) -> None:
+def test_websockets_with_a_foreign_origin_are_refused(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         for path in ("teach", "run", "events"):
             with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -93,7 +93,7 @@ def test_another_sites_page_cannot_teach(studio: Opened) -> None:
     talk(studio, work)
 
 
-def test_a_demonstration_goes_from_the_socket_into_the_pool(studio: Opened) -> None:
+def test_a_demonstration_taught_over_the_websocket_is_added_to_the_pool(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with (
             session.ws_connect(f"{url}api/studio/events") as events,
@@ -104,7 +104,7 @@ def test_a_demonstration_goes_from_the_socket_into_the_pool(studio: Opened) -> N
             scene = await hear(socket, "scene")
             assert scene["t"] == 0
             with pytest.raises(asyncio.TimeoutError):
-                await hear_within(socket, 0.4)  # time stands still
+                await hear_within(socket, 0.4)  # no step before the first input
             x, y = scene["pusher"]
             await socket.send_json({"type": "point", "x": x + 60, "y": y})
             moments = [await hear(socket, "moment") for _ in range(12)]
@@ -155,13 +155,15 @@ async def hear_within(socket: aiohttp.ClientWebSocketResponse, seconds: float) -
         ("run", '{"type": "play", "rate": "fast"}', "no number"),
     ],
 )
-def test_a_wrong_message_is_answered_by_one_line(studio: Opened, path: str, message: str, words: str) -> None:
+def test_a_wrong_message_gets_a_one_line_error_and_the_socket_stays_open(
+    studio: Opened, path: str, message: str, words: str
+) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
         async with session.ws_connect(f"{url}api/studio/{path}") as socket:
             await socket.send_str(message)
             said = await hear(socket, "error")
             await socket.send_json({"type": "begin", **TASK, "versions": [None]})
-            await hear(socket, "scene")  # and the conversation goes on
+            await hear(socket, "scene")  # the socket stays open
             return said
 
     said = talk(studio, work)
@@ -169,7 +171,7 @@ def test_a_wrong_message_is_answered_by_one_line(studio: Opened, path: str, mess
     assert "\n" not in said["text"]
 
 
-def test_a_run_plays_pauses_and_steps_without_losing_a_moment(studio: Opened) -> None:
+def test_a_run_plays_pauses_and_steps_without_losing_a_step(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> list[int]:
         seen = []
         async with session.ws_connect(f"{url}api/studio/run") as socket:
@@ -190,7 +192,7 @@ def test_a_run_plays_pauses_and_steps_without_losing_a_moment(studio: Opened) ->
     assert len(seen) >= 7
 
 
-def test_coverage_and_results_are_answered(studio: Opened) -> None:
+def test_the_coverage_results_and_report_routes(studio: Opened) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with session.get(f"{url}api/studio/coverage?block=plus") as answer:
             assert (await answer.json())["block"] == "plus"
@@ -205,7 +207,7 @@ def test_coverage_and_results_are_answered(studio: Opened) -> None:
     talk(studio, work)
 
 
-def test_a_demonstration_that_cannot_be_used_is_named_and_stops_nothing(studio: Opened) -> None:
+def test_an_unusable_demonstration_is_listed_and_the_run_continues(studio: Opened) -> None:
     studio.service.store.add([replace(random_episode("studio/blind", 1), objects={})])
 
     async def work(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
@@ -222,7 +224,7 @@ def test_a_demonstration_that_cannot_be_used_is_named_and_stops_nothing(studio: 
     assert moment["holding"]
 
 
-def test_a_report_is_shown_apart_from_the_page(studio: Opened) -> None:
+def test_a_report_is_served_in_a_sandbox(studio: Opened) -> None:
     folder = studio.runs / "some run"
     folder.mkdir()
     (folder / "eval_info.json").write_text("{}")

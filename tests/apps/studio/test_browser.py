@@ -1,4 +1,4 @@
-"""The studio in a real browser, through its real sockets."""
+"""The Push-T studio in a real browser with real websockets."""
 
 import os
 import re
@@ -19,7 +19,7 @@ TASK = "block=tee&angle=30&start=151"  # the disc needs about 50 steps for it
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Past evaluations: those of a folder that is named, or small ones made here."""
+    """Past evaluations: from RECAP_SCREENSHOT_RUNS, or small ones made here."""
     if "RECAP_SCREENSHOT_RUNS" in os.environ:
         return Path(os.environ["RECAP_SCREENSHOT_RUNS"])
     from recap.assembly import AgentConfig
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Iterator[Opened]:
-    """The shipped policy on a live pool."""
+    """A studio with a shipped policy on a live pool."""
     place = tmp_path_factory.mktemp("studio") / "pool"
     Pool.create(place)
     with Opened(place, "pusht-nano", runs) as opened:
@@ -51,18 +51,18 @@ def studio(tmp_path_factory: pytest.TempPathFactory, runs: Path) -> Iterator[Ope
 
 @pytest.fixture(autouse=True)
 def emptied(request: pytest.FixtureRequest) -> None:
-    """Whatever a test before has left in the pool is taken out."""
+    """Empties the pool before each test."""
     if "studio" in request.fixturenames:
         store = request.getfixturevalue("studio").service.store
         store.remove(store.ids())
 
 
-def test_the_whole_story(browser: Browser, studio: Opened) -> None:
+def test_teach_add_watch_and_delete_a_demonstration(browser: Browser, studio: Opened) -> None:
     empty = studio.service.store.version
     watched = open_page(browser, f"{studio.url}#run?{TASK}&before=none")
     page = watched.page
 
-    # An empty pool: the frozen triangle holds, and says so.
+    # With an empty pool the triangle holds, and the page says so.
     expect(page.locator(".badge").first).to_have_text("Holding: nothing to retrieve")
     triangle = page.locator("#run-lanes .pusher").first
     before = triangle.get_attribute("transform")
@@ -72,7 +72,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
     assert triangle.get_attribute("transform") == before
 
-    # A demonstration, dragged with the mouse.
+    # Teach a demonstration with the mouse.
     page.get_by_role("link", name="Teach", exact=True).click()
     expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
     drag_as_expert(watched, "tee")
@@ -87,7 +87,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     assert studio.service.store.ids() == ("studio/my first",)
     take_picture(page, "studio-added")
 
-    # The same start, before and after: the one holds, the other uses it.
+    # The same start before and after the addition: one run holds, the other uses the demonstration.
     page.get_by_role("link", name="Watch the triangle use it").click()
     expect(page.locator("#run-lanes .lane")).to_have_count(2)
     page.get_by_label("Speed").select_option("40")
@@ -104,7 +104,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     assert page.locator("#run-lanes .pusher").first.get_attribute("transform") == before
     take_picture(page, "studio-run")
 
-    # Its retrieved frames are that demonstration's, to the byte.
+    # The retrieved frames are the demonstration's, byte for byte.
     where = now.locator("a.source").get_attribute("href") or ""
     assert where.startswith("#pool/studio%2Fmy%20first?t=")
     t = int(where.split("t=")[1])
@@ -119,7 +119,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     )
     assert shown == f"data:image/png;base64,{kept}"
 
-    # Step on, scrub back.
+    # Step forward and scrub back.
     count = page.locator("#run-transport .time")
     was = int((count.text_content() or "").split()[1])
     page.get_by_role("button", name="Step forward").click()
@@ -128,7 +128,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     expect(count).to_contain_text(f"step 0 of {was + 1}")
     expect(now.locator(".pusher")).to_have_attribute("transform", before or "")
 
-    # The retrieved frame leads to the demonstration; delete it, take that back, roll back instead.
+    # The retrieved frame links to the demonstration. Delete it, undo, and roll back instead.
     now.locator("a.source").click()
     expect(page.get_by_role("dialog")).to_contain_text("my first")
     page.get_by_role("button", name="Delete").click()
@@ -145,7 +145,7 @@ def test_the_whole_story(browser: Browser, studio: Opened) -> None:
     page.context.close()
 
 
-def test_a_person_takes_over_a_run_and_the_pool_has_it(browser: Browser, studio: Opened) -> None:
+def test_a_takeover_by_mouse_or_keys_adds_a_correction_to_the_pool(browser: Browser, studio: Opened) -> None:
     watched = open_page(browser, f"{studio.url}#run?{TASK}&before=none")
     page = watched.page
     badge = page.locator("#run-lanes .badge").first
@@ -153,7 +153,7 @@ def test_a_person_takes_over_a_run_and_the_pool_has_it(browser: Browser, studio:
     pusher = page.locator("#run-lanes .pusher").first
     before = pusher.get_attribute("transform")
 
-    # Beside the triangle nothing is taken over; on it, it follows the mouse.
+    # A press beside the triangle does nothing. A press on it takes over, and it follows the mouse.
     pusher.scroll_into_view_if_needed()
     board = page.locator("#run-lanes svg.board").first.bounding_box()
     box = pusher.bounding_box()
@@ -196,18 +196,16 @@ def test_a_person_takes_over_a_run_and_the_pool_has_it(browser: Browser, studio:
     page.context.close()
 
 
-def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
-    browser: Browser, studio: Opened
-) -> None:
+def test_the_studio_works_by_keyboard_and_shows_names_as_text(browser: Browser, studio: Opened) -> None:
     hostile = '<img src=x onerror="window.broken=1"><b>&amp;'
     watched = open_page(browser, f"{studio.url}#teach?{TASK}")
     page = watched.page
     expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
     page.goto(f"{studio.url}#results")
     expect(page.locator("#results")).to_be_visible()
-    # Where Tab begins after a jump within the page is the browser's choice, so the link is focused itself.
+    # After a jump within the page the start of Tab depends on the browser, so focus the link directly.
     page.locator(".skip").focus()
-    page.keyboard.press("Enter")  # skips the head of the page, and stays in the view
+    page.keyboard.press("Enter")  # skips the page header and stays in the view
     expect(page.locator("#main")).to_be_focused()
     expect(page.locator("#results")).to_be_visible()
     page.goto(f"{studio.url}#teach?{TASK}")
@@ -223,7 +221,9 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     assert moved is not None
     assert scene is not None
     assert moved["pusher"][0] > scene["pusher"][0] + 40
-    expect(page.locator("#teach-task")).to_have_js_property("inert", True)  # no dial to lose it by
+    expect(page.locator("#teach-task")).to_have_js_property(
+        "inert", True
+    )  # the task cannot be changed during the review
     tab_to(page, "#teach-review .name input")
     page.keyboard.press("Control+a")
     page.keyboard.type(" ")
@@ -246,7 +246,7 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     page.keyboard.press("PageUp")
     expect(dial).to_have_attribute("aria-valuetext", "+46°")
 
-    # Everywhere the name is shown, it is text.
+    # Every view shows the name as text.
     page.goto(f"{studio.url}#pool")
     expect(page.locator("#pool-grid .title")).to_have_text(hostile)
     page.locator("#pool-grid .demo").focus()
@@ -265,7 +265,7 @@ def test_everything_works_by_keyboard_and_a_hostile_name_stays_a_name(
     page.context.close()
 
 
-def test_the_pool_is_looked_through_and_says_what_it_lacks(
+def test_the_pool_view_filters_demonstrations_and_suggests_starts_to_teach(
     browser: Browser, tmp_path: Path, runs: Path
 ) -> None:
     pool = Pool.create(tmp_path / "pool")
@@ -310,7 +310,7 @@ def test_the_pool_is_looked_through_and_says_what_it_lacks(
         take_picture(page, "studio-demonstration")
         dialog.get_by_role("button", name="Close").click()
 
-        # What it covers worst is one click from being taught.
+        # A suggested start links to teaching it.
         worst = page.locator(".next li").first
         words = worst.locator("span").nth(1).text_content() or ""
         goal, start = words.split(", start ")
@@ -341,7 +341,7 @@ def test_past_evaluations_are_shown_with_their_intervals(
     page.context.close()
 
 
-def test_an_empty_pool_takes_examples_and_many_starts_are_tried(
+def test_examples_fill_an_empty_pool_and_many_starts_are_tried(
     browser: Browser, tmp_path: Path, runs: Path
 ) -> None:
     Pool.create(tmp_path / "pool")
@@ -358,7 +358,7 @@ def test_an_empty_pool_takes_examples_and_many_starts_are_tried(
         expect(page.locator(".rate")).to_contain_text(re.compile(r"of 5 reached 0.85: \d+ % \["))
         expect(page.locator(".tried a")).to_have_count(5)
 
-        # On a phone what happens now comes first, and playback stays in sight.
+        # On a phone the run is at the top, and the playback controls stay visible.
         page.get_by_role("button", name="Play", exact=True).click()
         expect(page.locator(".reached").first).to_have_text(re.compile(r"at \d+\.\d s, now \d\.\d\d"))
         page.get_by_role("button", name="Pause", exact=True).click()
@@ -383,7 +383,7 @@ def test_an_empty_pool_takes_examples_and_many_starts_are_tried(
 
 
 @pytest.mark.parametrize("view", ["teach", "run", "pool", "results"])
-def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, studio: Opened, view: str) -> None:
+def test_no_view_scrolls_sideways_on_a_phone(browser: Browser, studio: Opened, view: str) -> None:
     watched = open_page(browser, f"{studio.url}#{view}", 375, 740)
     page = watched.page
     expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -394,7 +394,7 @@ def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, studio: O
     page.context.close()
 
 
-def test_a_finger_leads_the_disc(browser: Browser, studio: Opened) -> None:
+def test_a_finger_drags_the_disc(browser: Browser, studio: Opened) -> None:
     watched = open_page(browser, f"{studio.url}#teach?{TASK}", 375, 740)
     page = watched.page
     expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
@@ -424,7 +424,7 @@ def test_a_finger_leads_the_disc(browser: Browser, studio: Opened) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_can_be_read_and_controls_have_names(browser: Browser, studio: Opened, scheme: str) -> None:
+def test_text_has_contrast_and_controls_have_names(browser: Browser, studio: Opened, scheme: str) -> None:
     watched = open_page(browser, studio.url, scheme=scheme)
     page = watched.page
     for view in ("teach", "run", "pool", "results"):
@@ -435,9 +435,7 @@ def test_words_can_be_read_and_controls_have_names(browser: Browser, studio: Ope
     page.context.close()
 
 
-def test_the_page_says_when_the_server_is_gone_and_comes_back(
-    browser: Browser, tmp_path: Path, runs: Path
-) -> None:
+def test_the_page_reports_a_lost_server_and_reconnects(browser: Browser, tmp_path: Path, runs: Path) -> None:
     Pool.create(tmp_path / "pool")
     with Opened(tmp_path / "pool", runs=runs) as opened:
         watched = open_page(browser, f"{opened.url}#pool")
@@ -450,6 +448,6 @@ def test_the_page_says_when_the_server_is_gone_and_comes_back(
         expect(page.locator("#gone")).to_be_hidden()
         page.get_by_role("link", name="Teach", exact=True).click()
         expect(page.locator("#teach-hint")).to_contain_text("Drag the disc")
-        # What Chromium itself says of a lost connection is all there is.
+        # The only errors are Chromium's own about the lost connection.
         assert [e for e in watched.errors if "WebSocket" not in e and "ERR_CONNECTION" not in e] == []
         page.context.close()

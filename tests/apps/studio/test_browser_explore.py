@@ -1,4 +1,4 @@
-"""The studio on a foreign arm's demonstrations, in a real browser."""
+"""The studio on the demonstrations of an unknown arm, in a real browser."""
 
 import os
 import re
@@ -29,7 +29,9 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenedExplorer]
         yield opened
 
 
-def test_a_demonstration_is_found_scrubbed_and_linked_to(browser: Browser, studio: OpenedExplorer) -> None:
+def test_a_demonstration_can_be_searched_scrubbed_and_linked(
+    browser: Browser, studio: OpenedExplorer
+) -> None:
     watched = open_page(browser, studio.url, 1440, 900)
     page = watched.page
     expect(page.locator(".entry")).to_have_count(6)
@@ -39,7 +41,7 @@ def test_a_demonstration_is_found_scrubbed_and_linked_to(browser: Browser, studi
     assert page.locator("video").count() == 2
     expect(page.locator(".series-chart")).to_have_count(3)
 
-    # One scrubber moves every film and every chart, and the address has it.
+    # One slider moves all videos and charts, and its step is in the URL.
     slider = page.get_by_label("Step", exact=True)
     slider.fill("20")
     hz = demonstrations()[0].fps
@@ -51,12 +53,12 @@ def test_a_demonstration_is_found_scrubbed_and_linked_to(browser: Browser, studi
         ".line-chart .grid"
     ).first.get_attribute("x1")
 
-    # The same address is the same view.
+    # The same URL shows the same view.
     again = open_page(browser, page.url, 1440, 900)
     expect(again.page.locator(".scrub output")).to_contain_text("step 20 of")
     again.page.context.close()
 
-    # By keyboard: play, steps, the next one, search, help.
+    # By keyboard: steps, play, next demonstration, help, search.
     page.locator("#main").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".scrub output")).to_contain_text("step 21 of")
@@ -76,7 +78,9 @@ def test_a_demonstration_is_found_scrubbed_and_linked_to(browser: Browser, studi
     page.context.close()
 
 
-def test_a_moment_is_asked_about_and_the_answer_adds_up(browser: Browser, studio: OpenedExplorer) -> None:
+def test_retrieval_at_a_frame_is_shown_with_costs_that_add_up(
+    browser: Browser, studio: OpenedExplorer
+) -> None:
     watched = open_page(browser, f"{studio.url}#demonstrations?id={FIRST}&t=12", 1440, 900)
     page = watched.page
     page.get_by_role("link", name="What is retrieved here?").click()
@@ -92,7 +96,7 @@ def test_a_moment_is_asked_about_and_the_answer_adds_up(browser: Browser, studio
     )
     whole = page.locator(".stack").last.bounding_box()
     assert whole is not None
-    assert abs(sum(parts) - whole["width"]) < 2  # the farthest one fills its bar
+    assert abs(sum(parts) - whole["width"]) < 2  # the bar of the farthest match is full
     page.get_by_label("Step", exact=True).fill("20")
     expect(page.locator(".match.now")).to_contain_text("step 20 of")
     page.locator(".match:not(.now) a").first.click()
@@ -106,7 +110,7 @@ def test_a_moment_is_asked_about_and_the_answer_adds_up(browser: Browser, studio
     page.context.close()
 
 
-def test_hostile_words_stay_words_and_damage_is_one_line(browser: Browser, tmp_path: Path) -> None:
+def test_hostile_text_is_shown_as_text_and_damage_is_reported(browser: Browser, tmp_path: Path) -> None:
     first, second, third = demonstrations()[:3]
     bad = replace(first, id=HOSTILE, task=HOSTILE, attributes={HOSTILE: HOSTILE})
     still = replace(second, id="still", proprio=np.zeros_like(second.proprio))
@@ -128,7 +132,7 @@ def test_hostile_words_stay_words_and_damage_is_one_line(browser: Browser, tmp_p
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), SIZES)
-def test_every_page_fits_and_can_be_read(
+def test_every_view_fits_the_window_and_is_readable(
     browser: Browser, studio: OpenedExplorer, width: int, height: int, scheme: Literal["light", "dark"]
 ) -> None:
     watched = open_page(browser, f"{studio.url}#demonstrations?id={FIRST}", width, height, scheme)
@@ -146,7 +150,7 @@ def test_every_page_fits_and_can_be_read(
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), SIZES)
-def test_an_empty_pool_says_how_to_fill_it(
+def test_an_empty_pool_shows_the_command_that_fills_it(
     browser: Browser, tmp_path: Path, width: int, height: int, scheme: Literal["light", "dark"]
 ) -> None:
     place = tmp_path / "none"
@@ -161,7 +165,7 @@ def test_an_empty_pool_says_how_to_fill_it(
         page.keyboard.press("?")
         expect(page.get_by_role("dialog")).to_contain_text("play or pause")
         page.keyboard.press("Escape")
-        page.keyboard.press("j")  # of a view that is not there
+        page.keyboard.press("j")  # a key of a view that does not exist now
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(AUDIT) == {"faint": [], "nameless": []}
         Pool.open(place).add(list(demonstrations()[:1]))
@@ -171,7 +175,7 @@ def test_an_empty_pool_says_how_to_fill_it(
         page.context.close()
 
 
-def test_a_hand_film_is_looked_at_and_accepted(browser: Browser, tmp_path: Path) -> None:
+def test_a_hand_video_is_reviewed_and_accepted_into_the_pool(browser: Browser, tmp_path: Path) -> None:
     place = tmp_path / "hand"
     lifted(place / "0", slice(40, 50))
     Pool.create(tmp_path / "pool")
@@ -194,7 +198,7 @@ def test_a_hand_film_is_looked_at_and_accepted(browser: Browser, tmp_path: Path)
         page.context.close()
 
 
-def test_a_demonstration_is_put_into_quarantine_and_back(browser: Browser, tmp_path: Path) -> None:
+def test_a_demonstration_is_quarantined_and_restored(browser: Browser, tmp_path: Path) -> None:
     place, log = pool(tmp_path / "pool"), usage(tmp_path / "use.jsonl", SECOND)
     with OpenedExplorer(place, Extras(writable=True, logs=(log,))) as opened:
         watched = open_page(browser, f"{opened.url}#blame", 1440, 900)
@@ -224,8 +228,8 @@ PICTURES = {
 @pytest.mark.skipif(
     "RECAP_SCREENSHOT_HANDS" not in os.environ, reason="pictures for the docs are made on demand"
 )
-def test_picture_of_hand_films_for_the_docs(browser: Browser, tmp_path: Path) -> None:
-    """RECAP_SCREENSHOT_HANDS is the folder of films that recap lift wrote of tests/hands/data/hand.mp4."""
+def test_screenshot_of_hand_videos_for_the_docs(browser: Browser, tmp_path: Path) -> None:
+    """RECAP_SCREENSHOT_HANDS is the folder that recap lift wrote for tests/hands/data/hand.mp4."""
     Pool.create(tmp_path / "pool")
     place = Path(os.environ["RECAP_SCREENSHOT_HANDS"])
     with OpenedExplorer(place, Extras(into=str(tmp_path / "pool"))) as opened:
@@ -241,7 +245,7 @@ def test_picture_of_hand_films_for_the_docs(browser: Browser, tmp_path: Path) ->
     "RECAP_SCREENSHOT_POOL" not in os.environ, reason="pictures for the docs are made on demand"
 )
 @pytest.mark.parametrize("view", PICTURES)
-def test_pictures_of_the_docs(browser: Browser, view: str) -> None:
+def test_screenshots_for_the_docs(browser: Browser, view: str) -> None:
     """RECAP_SCREENSHOT_POOL is the pool of both tasks that examples/one_arm/README.md makes."""
     with OpenedExplorer(Path(os.environ["RECAP_SCREENSHOT_POOL"])) as opened:
         for width, height, suffix in ((1440, 900, ""), (390, 844, "-phone")):

@@ -1,4 +1,4 @@
-"""What the studio may change where it is allowed to: films of hands that are accepted, quarantine."""
+"""The studio's changes to a pool: accepted videos of hands, and quarantine."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ IDS = [episode.id for episode in demonstrations()]
 
 
 def lifted(folder: Path, gap: slice | None = None, camera: Camera = FRONT) -> Path:
-    """A film of a made hand as `recap lift` writes it, with a gap where one is wanted."""
+    """A video of a synthetic hand as `recap lift` writes it, with an optional gap."""
     times, points = motion(90)
     if gap is not None:
         points[gap] = np.nan
@@ -58,7 +58,7 @@ def asked(opened: OpenedExplorer, path: str, body: dict[str, Any] | None = None)
     return asyncio.run(main())
 
 
-def test_a_film_is_shown_with_its_landmarks_and_gaps(hands: Path) -> None:
+def test_a_hand_video_is_shown_with_its_landmarks_and_gaps(hands: Path) -> None:
     films = HandFilms(open_library(str(hands)))
     assert [one["name"] for one in films.list()["films"]] == ["hand/0", "hand/1"]
     told = films.show("hand/1")
@@ -74,7 +74,7 @@ def test_a_film_is_shown_with_its_landmarks_and_gaps(hands: Path) -> None:
     assert len(told["quality"]["hands"][side]["gaps_s"]) == 1
 
 
-def test_an_accepted_film_is_in_the_pool_as_pool_add_would_have_it(hands: Path, tmp_path: Path) -> None:
+def test_an_accepted_hand_video_is_added_to_the_pool_once(hands: Path, tmp_path: Path) -> None:
     Pool.create(tmp_path / "pool")
     with OpenedExplorer(hands, Extras(into=str(tmp_path / "pool"))) as opened:
         status, told = asked(opened, "accept", {"name": "hand/1"})
@@ -89,13 +89,13 @@ def test_an_accepted_film_is_in_the_pool_as_pool_add_would_have_it(hands: Path, 
     assert (hands / "0" / "landmarks.npz").is_file()  # rejecting deletes nothing
 
 
-def test_without_a_pool_nothing_is_accepted(hands: Path) -> None:
+def test_without_a_pool_accepting_is_refused(hands: Path) -> None:
     with OpenedExplorer(hands) as opened:
         status, told = asked(opened, "accept", {"name": "hand/0"})
     assert (status, told["code"]) == (400, "studio.read_only")
 
 
-def test_a_damaged_film_is_one_line_and_the_others_are_shown(hands: Path, tmp_path: Path) -> None:
+def test_a_damaged_hand_video_is_a_one_line_error_and_others_are_shown(hands: Path, tmp_path: Path) -> None:
     place = tmp_path / "hand"
     lifted(place / "good")
     lifted(place / "bad")
@@ -112,7 +112,7 @@ def test_a_damaged_film_is_one_line_and_the_others_are_shown(hands: Path, tmp_pa
 
 
 def usage(path: Path, bad: str) -> Path:
-    """A log in which robots went astray after the chunks of one demonstration."""
+    """A usage log in which robots left the course after chunks of one demonstration."""
     log = UsageLog(path)
     for run in range(40):
         used = [IDS[(run + k) % len(IDS)] for k in range(3)]
@@ -125,7 +125,7 @@ def usage(path: Path, bad: str) -> Path:
     return path
 
 
-def test_who_leads_robots_astray_is_accused_and_can_be_put_into_quarantine(tmp_path: Path) -> None:
+def test_a_harmful_demonstration_is_accused_and_can_be_quarantined(tmp_path: Path) -> None:
     place, log = pool(tmp_path / "pool"), usage(tmp_path / "use.jsonl", IDS[2])
     with OpenedExplorer(place, Extras(writable=True, logs=(log,))) as opened:
         assert "blame" in asked(opened, "about")[1]["views"]
@@ -146,7 +146,7 @@ def test_who_leads_robots_astray_is_accused_and_can_be_put_into_quarantine(tmp_p
     "body",
     [{"id": IDS[0]}, {"id": IDS[0], "undo": "yes"}, {"id": "nobody", "undo": False}, {"ids": []}],
 )
-def test_a_wrong_change_is_refused_in_one_line(tmp_path: Path, body: dict[str, Any]) -> None:
+def test_a_wrong_change_is_a_one_line_error_and_changes_nothing(tmp_path: Path, body: dict[str, Any]) -> None:
     with OpenedExplorer(pool(tmp_path / "pool"), Extras(writable=True)) as opened:
         status, told = asked(opened, "quarantine", body)
     assert status == 400
@@ -154,7 +154,7 @@ def test_a_wrong_change_is_refused_in_one_line(tmp_path: Path, body: dict[str, A
     assert Pool.open(tmp_path / "pool").version == 2
 
 
-def test_a_pool_that_is_only_looked_at_is_not_changed(tmp_path: Path) -> None:
+def test_a_studio_without_write_access_changes_nothing(tmp_path: Path) -> None:
     with OpenedExplorer(pool(tmp_path / "pool")) as opened:
         status, told = asked(opened, "quarantine", {"id": IDS[0], "undo": False})
         assert (status, told["code"]) == (400, "studio.read_only")
@@ -169,7 +169,7 @@ def test_a_pool_that_is_only_looked_at_is_not_changed(tmp_path: Path) -> None:
     assert Pool.open(tmp_path / "pool").version == 2
 
 
-def test_options_that_do_not_fit_are_refused_before_anything_is_served(hands: Path, tmp_path: Path) -> None:
+def test_options_that_do_not_fit_the_data_are_refused_at_start(hands: Path, tmp_path: Path) -> None:
     place = pool(tmp_path / "pool")
     spec = explorer_spec(str(place), 0)
     with pytest.raises(InputError):

@@ -1,4 +1,4 @@
-"""The command that opens the studio."""
+"""The command `recap studio`."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from recap_apps.studio.cli import open_or_create
 from recap_apps.studio.serving import studio_spec
 
 
-def test_it_makes_a_scratch_pool_says_where_it_is_and_stops_when_told(tmp_path: Path) -> None:
+def test_studio_creates_a_scratch_pool_prints_its_url_and_stops_on_ctrl_c(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -47,7 +47,7 @@ def test_it_makes_a_scratch_pool_says_where_it_is_and_stops_when_told(tmp_path: 
     assert len(Pool.open(tmp_path / "recap" / "studio-pool")) == 0
 
 
-def test_a_pool_that_is_there_is_kept_and_what_is_no_pool_is_refused(tmp_path: Path) -> None:
+def test_an_existing_pool_is_opened_and_other_paths_are_refused(tmp_path: Path) -> None:
     Pool.create(tmp_path / "mine").tag("kept")
     open_or_create(str(tmp_path / "mine"))
     assert Pool.open(tmp_path / "mine").tags() == {"kept": 1}
@@ -68,7 +68,7 @@ def test_a_pool_that_is_there_is_kept_and_what_is_no_pool_is_refused(tmp_path: P
         ("pusht-nano", "pusht-contact", "pusht-contact", {"pusher": "triangle"}),
     ],
 )
-def test_what_is_served_retrieves_as_asked_for(
+def test_policy_and_retrieval_options_set_the_served_retrieval(
     policy: str, retrieval: str | None, name: str, options: dict[str, str]
 ) -> None:
     spec = studio_spec("pool", policy, retrieval)
@@ -88,12 +88,14 @@ def test_what_is_served_retrieves_as_asked_for(
         ("replay", "dualarm-parts", "unknown retrieval 'dualarm-parts'"),
     ],
 )
-def test_what_cannot_be_served_is_refused(policy: str, retrieval: str | None, words: str) -> None:
+def test_unsuitable_policies_and_retrievals_are_refused(
+    policy: str, retrieval: str | None, words: str
+) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
         studio_spec("pool", policy, retrieval)
 
 
-def test_a_dataset_is_opened_by_its_path_and_left_alone(tmp_path: Path) -> None:
+def test_a_dataset_is_opened_read_only_by_its_path(tmp_path: Path) -> None:
     place = dataset(tmp_path / "arm", demonstrations()[:2])
     command = [sys.executable, "-m", "recap", "studio", str(place), "--port", "0", "--no-browser"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -120,7 +122,7 @@ def test_a_dataset_is_opened_by_its_path_and_left_alone(tmp_path: Path) -> None:
         ["POOL", "--robot", "nothing.yaml"],
     ],
 )
-def test_options_that_do_not_fit_are_one_line(tmp_path: Path, words: list[str]) -> None:
+def test_options_that_do_not_fit_together_are_errors(tmp_path: Path, words: list[str]) -> None:
     place = str(pool(tmp_path / "pool", demonstrations()[:1]))
     given = [place if word == "POOL" else word for word in words]
     result = CliRunner().invoke(cli, ["studio", *given, "--port", "0", "--no-browser"])

@@ -1,4 +1,4 @@
-"""What a pool covers."""
+"""The coverage survey: which goals and starts a pool covers."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def surveyed(episodes: list[Episode], block: str = "tee") -> Survey:
     return survey(Retriever(source, *find_retrieval("pusht-object")), block)
 
 
-def test_an_empty_pool_covers_nothing_and_suggests_where_to_begin() -> None:
+def test_an_empty_pool_covers_nothing_and_has_suggestions() -> None:
     found = surveyed([])
     assert len(found.cells) == 24 * N_STARTS
     assert all(cell.distance is None for cell in found.cells)
@@ -38,7 +38,7 @@ def test_an_empty_pool_covers_nothing_and_suggests_where_to_begin() -> None:
     assert found.suggestions[0].angle == 0
 
 
-def test_what_was_shown_is_near_and_the_rest_is_far(shown: list[Episode]) -> None:
+def test_demonstrated_starts_are_near_and_the_farthest_is_suggested(shown: list[Episode]) -> None:
     found = surveyed(shown)
     distances = {(cell.angle, cell.start): cell.distance for cell in found.cells}
     known = [d for d in distances.values() if d is not None]
@@ -50,7 +50,7 @@ def test_what_was_shown_is_near_and_the_rest_is_far(shown: list[Episode]) -> Non
     assert found.n_demonstrations == 2
 
 
-def test_suggestions_are_apart(shown: list[Episode]) -> None:
+def test_suggestions_are_apart_from_each_other(shown: list[Episode]) -> None:
     chosen = surveyed(shown).suggestions
     for i, one in enumerate(chosen):
         for other in chosen[:i]:
@@ -59,7 +59,7 @@ def test_suggestions_are_apart(shown: list[Episode]) -> None:
             assert one.start != other.start
 
 
-def test_a_demonstration_is_asked_for_without_its_own_scene(shown: list[Episode]) -> None:
+def test_the_left_out_distance_of_a_demonstration_excludes_its_own_scene(shown: list[Episode]) -> None:
     found = surveyed(shown)
     assert set(found.left_out) == {episode.id for episode in shown}
     assert min(found.left_out.values()) > 20
@@ -67,13 +67,13 @@ def test_a_demonstration_is_asked_for_without_its_own_scene(shown: list[Episode]
     assert surveyed([*shown, twin]).left_out[shown[0].id] == pytest.approx(0, abs=1)
 
 
-def test_other_blocks_do_not_count(shown: list[Episode]) -> None:
+def test_demonstrations_of_other_blocks_do_not_count(shown: list[Episode]) -> None:
     found = surveyed(shown, "cup")
     assert found.n_demonstrations == 0
     assert all(cell.distance is None for cell in found.cells)
 
 
-def test_goals_that_look_alike_are_asked_once() -> None:
+def test_goals_equal_by_symmetry_are_surveyed_once() -> None:
     assert len(goal_angles(1)) == 24
     assert len(goal_angles(2)) == 12
     assert goal_angles(4) == [-30.0, -15.0, 0.0, 15.0, 30.0, 45.0]
@@ -81,7 +81,7 @@ def test_goals_that_look_alike_are_asked_once() -> None:
     assert [goal["angle"] for goal in told["goals"]] == goal_angles(4)
 
 
-def test_it_is_told_as_plain_numbers(shown: list[Episode]) -> None:
+def test_a_survey_is_json_serialisable(shown: list[Episode]) -> None:
     import json
 
     told = surveyed(shown).to_json()
@@ -89,7 +89,7 @@ def test_it_is_told_as_plain_numbers(shown: list[Episode]) -> None:
     assert all(goal["median"] <= goal["worst"] for goal in told["goals"])
 
 
-def test_what_cannot_be_used_does_not_count(shown: list[Episode]) -> None:
+def test_unusable_demonstrations_do_not_count(shown: list[Episode]) -> None:
     blind = replace(shown[0], id="studio/blind", scene_id="another scene", objects={})
     still = {"block": np.repeat(shown[0].objects["block"][:1], len(shown[0]), axis=0)}
     aimless = replace(shown[0], id="studio/aimless", scene_id="a third", goal=None, objects=still)
@@ -99,13 +99,13 @@ def test_what_cannot_be_used_does_not_count(shown: list[Episode]) -> None:
     assert found.to_json() == surveyed(shown).to_json()
 
 
-def test_a_pool_with_nothing_to_use_covers_nothing(shown: list[Episode]) -> None:
+def test_a_pool_of_unusable_demonstrations_covers_nothing(shown: list[Episode]) -> None:
     found = surveyed([replace(shown[0], objects={})])
     assert found.n_demonstrations == 0
     assert all(cell.distance is None for cell in found.cells)
 
 
-def test_retrieval_by_images_is_shown_each_goal(
+def test_retrieval_by_images_distinguishes_goals(
     shown: list[Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recap_apps.studio.coverage.N_STARTS", 1)

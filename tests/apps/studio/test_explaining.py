@@ -1,4 +1,4 @@
-"""The retrieval explorer and the coverage map, without a browser."""
+"""The retrieval view and the coverage map, without a browser."""
 
 import math
 from dataclasses import replace
@@ -35,7 +35,7 @@ def tees(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return open_library(str(place))
 
 
-def test_parts_add_up_to_the_squared_distance_and_the_scene_is_left_out(arm: Library) -> None:
+def test_costs_add_up_to_the_squared_distance_without_the_querys_scene(arm: Library) -> None:
     told = Explainer(arm).explain("", AT, 5)
     assert told["retrieval"] == "world"
     assert len(told["matches"]) >= 2
@@ -48,17 +48,17 @@ def test_parts_add_up_to_the_squared_distance_and_the_scene_is_left_out(arm: Lib
     assert distances == sorted(distances)
 
 
-def test_it_answers_as_the_library_itself_does(arm: Library) -> None:
+def test_the_explanation_equals_the_librarys(arm: Library) -> None:
     explainer = Explainer(arm)
     told = explainer.explain("", AT, 4)
     found = explain(explainer.retriever(), arm.view(), AT, 4)
     assert [(m["id"], m["t"]) for m in told["matches"]] == [
         (m.ref.episode_id, m.ref.t) for m in found.retrieval.matches
     ]
-    assert told["why"] == found.why_the_next_lost()
+    assert told["why"] == found.compare_with_next()
 
 
-def test_chunks_have_the_features_of_the_robot_and_end_where_a_match_ends(arm: Library) -> None:
+def test_chunks_are_split_by_robot_feature_and_end_with_the_episode(arm: Library) -> None:
     explainer = Explainer(arm)
     told = explainer.explain("", AT, 3)
     first = demonstrations()[0]
@@ -75,7 +75,7 @@ def test_chunks_have_the_features_of_the_robot_and_end_where_a_match_ends(arm: L
     assert last["chunk"]["groups"][0]["lines"][0][1:] == [None] * (n - 1)
 
 
-def test_a_match_is_moved_into_the_present_frame_where_the_aligner_can(tees: Library) -> None:
+def test_a_match_is_transformed_into_the_querys_frame_by_the_aligner(tees: Library) -> None:
     view = tees.view()
     told = Explainer(tees).explain("pusht-object", FrameRef(view.episode_ids[0], 10), 2)
     assert told["aligner"] == "object"
@@ -86,10 +86,10 @@ def test_a_match_is_moved_into_the_present_frame_where_the_aligner_can(tees: Lib
     carried = np.array(told["chunk"]["groups"][0]["matches"][0], float)[:, 0]
     apart_here = np.linalg.norm(carried - one.objects["block"][10, :2])
     apart_there = np.linalg.norm(shown.actions[match["t"]] - shown.objects["block"][match["t"], :2])
-    assert apart_here == pytest.approx(apart_there, rel=1e-3)  # as far from the block as it was
+    assert apart_here == pytest.approx(apart_there, rel=1e-3)  # the same distance to the block
 
 
-def test_any_retrieval_can_be_asked_by_name_or_file(tees: Library, tmp_path: Path) -> None:
+def test_a_retrieval_is_chosen_by_name_or_file(tees: Library, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("base: world\nweights: {proprio: 2.0}\n")
     explainer = Explainer(tees, str(file))
@@ -102,7 +102,7 @@ def test_any_retrieval_can_be_asked_by_name_or_file(tees: Library, tmp_path: Pat
         explainer.explain("dualarm-parts", FrameRef(tees.view().episode_ids[0], 3), 2)
 
 
-def test_a_pool_of_one_demonstration_has_no_match_and_says_so(tmp_path: Path) -> None:
+def test_a_pool_of_one_demonstration_has_no_match_and_a_reason(tmp_path: Path) -> None:
     library = open_library(str(pool(tmp_path / "pool", demonstrations()[:1])))
     told = Explainer(library).explain("", FrameRef(demonstrations()[0].id, 0), 3)
     assert (told["matches"], told["chunk"]) == ([], None)
@@ -116,7 +116,7 @@ def started_at(number: int, x: float, y: float) -> Episode:
     return replace(one, objects={"block": poses})
 
 
-def test_the_emptiest_place_is_named(tees: Library) -> None:
+def test_the_emptiest_place_of_the_map_is_suggested(tees: Library) -> None:
     places = [(x, y) for x in range(0, 101, 20) for y in range(0, 101, 20) if (x, y) != (60, 40)]
     view = MemoryPool([started_at(i, *place) for i, place in enumerate(places)]).view()
     told = survey(view, tees.robot(), None, "object block", "")
@@ -127,7 +127,7 @@ def test_the_emptiest_place_is_named(tees: Library) -> None:
     assert worst["away"] == pytest.approx(20, abs=2)
 
 
-def test_starts_of_one_task_alone_and_of_too_few_are_no_map(arm: Library) -> None:
+def test_the_map_shows_one_task_and_too_few_starts_give_no_suggestion(arm: Library) -> None:
     told = survey(arm.view(), arm.robot(), None, "tool.position", "lift the red cube")
     assert told["n"] == 3
     assert {p["id"] for p in told["points"]} == {e.id for e in demonstrations() if "lift" in e.task}
@@ -135,7 +135,7 @@ def test_starts_of_one_task_alone_and_of_too_few_are_no_map(arm: Library) -> Non
     assert survey(view, arm.robot(), None, "tool.position", "")["next"] == []
 
 
-def test_an_arm_without_poses_is_laid_out_by_where_its_gripper_closes(arm: Library) -> None:
+def test_without_object_poses_the_map_uses_where_the_gripper_closes(arm: Library) -> None:
     first = demonstrations()[0]
     axes = {axis.name: axis for axis in axes_of(arm.robot(), first)}
     names = list(axes)
@@ -150,18 +150,18 @@ def test_an_arm_without_poses_is_laid_out_by_where_its_gripper_closes(arm: Libra
     assert axes[names[0]].of(open_all) is None
 
 
-def test_a_map_by_which_starts_differ_is_shown_first(arm: Library) -> None:
+def test_the_default_map_is_one_in_which_starts_differ(arm: Library) -> None:
     first = demonstrations()[0]
     alike = [replace(first, id=str(i), proprio=first.proprio.copy()) for i in range(3)]
     for number, one in enumerate(alike):
-        one.proprio[-1, 0] += 0.1 * number  # they start and close alike, and end elsewhere
+        one.proprio[-1, 0] += 0.1 * number  # equal start and closing place, different end
     told = survey(MemoryPool(alike).view(), arm.robot(), None, "", "")
     assert told["chosen"].endswith("end")
     same = survey(MemoryPool(alike).view(), arm.robot(), None, told["choices"][1]["name"], "")
     assert (same["usual"], same["next"]) == (None, [])
 
 
-def test_first_scenes_are_laid_out_and_the_lonely_one_is_named(tees: Library) -> None:
+def test_first_frames_are_mapped_by_descriptor_and_isolated_ones_listed(tees: Library) -> None:
     explainer = Explainer(tees)
     told = survey(tees.view(), tees.robot(), lambda: explainer.retriever("pusht-object"), SCENE, "")
     assert told["n"] == 4
@@ -169,7 +169,7 @@ def test_first_scenes_are_laid_out_and_the_lonely_one_is_named(tees: Library) ->
     assert all(entry["away"] > told["usual"] for entry in told["lonely"])
 
 
-def test_distances_and_hull_are_those_of_geometry() -> None:
+def test_nearest_distances_and_convex_hull_are_correct() -> None:
     rng = np.random.default_rng(1)
     places, points = rng.normal(size=(700, 2)), rng.normal(size=(40, 2))
     straight = np.linalg.norm(places[:, None] - points, axis=2).min(axis=1)

@@ -1,4 +1,4 @@
-"""The routes of the studio on any pool or dataset."""
+"""The routes of the studio for any pool or dataset."""
 
 import asyncio
 import io
@@ -31,7 +31,7 @@ def talk(studio: OpenedExplorer, work: Talk) -> Any:
 
 
 def asked(studio: OpenedExplorer, path: str, **query: Any) -> tuple[int, Any]:
-    """Status and JSON of an answer."""
+    """The status and JSON of a reply."""
 
     async def work(session: aiohttp.ClientSession, url: str) -> tuple[int, Any]:
         async with session.get(f"{url}api/explore/{path}", params=query) as answer:
@@ -40,7 +40,7 @@ def asked(studio: OpenedExplorer, path: str, **query: Any) -> tuple[int, Any]:
     return talk(studio, work)  # type: ignore[no-any-return]
 
 
-def test_the_page_is_served_with_a_strict_policy_and_to_no_stranger(studio: OpenedExplorer) -> None:
+def test_the_page_has_a_strict_csp_and_foreign_hosts_are_refused(studio: OpenedExplorer) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         async with session.get(url) as answer:
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
@@ -53,7 +53,7 @@ def test_the_page_is_served_with_a_strict_policy_and_to_no_stranger(studio: Open
     talk(studio, work)
 
 
-def test_it_says_what_is_open_and_whose(studio: OpenedExplorer) -> None:
+def test_about_describes_the_data_and_the_robot(studio: OpenedExplorer) -> None:
     status, told = asked(studio, "about")
     assert status == 200
     assert (told["n"], told["kind"]) == (6, "LeRobot dataset")
@@ -65,14 +65,14 @@ def test_it_says_what_is_open_and_whose(studio: OpenedExplorer) -> None:
     ]
 
 
-def test_a_demonstration_comes_with_its_lines(studio: OpenedExplorer) -> None:
+def test_a_demonstration_has_its_time_series(studio: OpenedExplorer) -> None:
     status, told = asked(studio, "one", id=FIRST.id)
     assert status == 200
     assert (told["task"], told["n_frames"]) == (FIRST.task, len(FIRST))
     assert len(told["series"]["steps"]) == len(FIRST)
 
 
-def test_frames_and_films_are_those_of_the_camera(studio: OpenedExplorer) -> None:
+def test_frames_and_videos_are_those_of_the_camera(studio: OpenedExplorer) -> None:
     async def work(session: aiohttp.ClientSession, url: str) -> None:
         given = {"id": FIRST.id, "camera": "wrist"}
         async with session.get(f"{url}api/explore/frame", params={**given, "t": "3"}) as answer:
@@ -111,16 +111,14 @@ def test_frames_and_films_are_those_of_the_camera(studio: OpenedExplorer) -> Non
         ("starts", {"by": "where?"}),
     ],
 )
-def test_a_wrong_question_is_answered_by_one_line(
-    studio: OpenedExplorer, path: str, query: dict[str, str]
-) -> None:
+def test_a_wrong_query_is_a_one_line_error(studio: OpenedExplorer, path: str, query: dict[str, str]) -> None:
     status, told = asked(studio, path, **query)
     assert status == 400
     assert told["code"]
     assert "\n" not in told["error"]
 
 
-def test_a_moment_is_answered_and_starts_are_laid_out(studio: OpenedExplorer) -> None:
+def test_the_retrieve_and_starts_routes(studio: OpenedExplorer) -> None:
     status, told = asked(studio, "retrieve", id=FIRST.id, t=10, n=2)
     assert (status, len(told["matches"])) == (200, 2)
     status, told = asked(studio, "starts")
@@ -129,7 +127,7 @@ def test_a_moment_is_answered_and_starts_are_laid_out(studio: OpenedExplorer) ->
     assert (status, told["n"]) == (200, 6)
 
 
-def test_nothing_is_changed_by_looking(studio: OpenedExplorer) -> None:
+def test_reading_changes_no_file(studio: OpenedExplorer) -> None:
     before = {p: p.stat().st_mtime_ns for p in Path(studio.place).rglob("*")}
     asked(studio, "list")
     asked(studio, "one", id=FIRST.id)

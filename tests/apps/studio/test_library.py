@@ -1,4 +1,4 @@
-"""What the studio knows of a pool or dataset, without a browser."""
+"""The studio's library of a pool or dataset, without a browser."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def arm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def no_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the demonstrations that are read."""
+    """The indices of the demonstrations that are read."""
     read: list[int] = []
     for kind in Library.__subclasses__():
         original = kind._read
@@ -39,7 +39,7 @@ def no_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return read
 
 
-def test_a_dataset_is_listed_page_by_page_and_only_the_page_is_read(arm: Path, no_reads: list[int]) -> None:
+def test_listing_a_page_of_a_dataset_reads_only_that_page(arm: Path, no_reads: list[int]) -> None:
     library = open_library(str(arm))
     told = library.list("", "", "all", 2, 2)
     assert sorted(set(no_reads)) == [2, 3]
@@ -63,7 +63,7 @@ def test_a_pool_is_listed_without_reading_a_demonstration(tmp_path: Path, no_rea
     assert library.list("nothing like it", "", "all", 0, 50)["total"] == 0
 
 
-def test_a_pool_that_grows_is_followed_and_quarantine_is_said(tmp_path: Path) -> None:
+def test_additions_and_quarantine_in_a_pool_are_followed(tmp_path: Path) -> None:
     library = open_library(str(pool(tmp_path / "pool")))
     first = demonstrations()[0]
     store = Pool.open(tmp_path / "pool")
@@ -75,7 +75,7 @@ def test_a_pool_that_grows_is_followed_and_quarantine_is_said(tmp_path: Path) ->
     assert library.episode("late").task == first.task
 
 
-def test_what_is_odd_about_numbers_is_a_finding(tmp_path: Path) -> None:
+def test_the_data_checks_findings_are_listed(tmp_path: Path) -> None:
     first = demonstrations()[0]
     still = replace(
         first,
@@ -91,7 +91,7 @@ def test_what_is_odd_about_numbers_is_a_finding(tmp_path: Path) -> None:
     assert "error" in {severity for severity, _ in shown["findings"]}
 
 
-def test_a_damaged_demonstration_is_one_line_and_the_others_are_there(tmp_path: Path) -> None:
+def test_a_damaged_demonstration_is_a_one_line_error_and_others_are_listed(tmp_path: Path) -> None:
     place = dataset(tmp_path / "arm", demonstrations()[:3])
     film = next((place / "videos").rglob("*.mp4"))
     film.write_bytes(film.read_bytes()[: film.stat().st_size // 2])
@@ -104,7 +104,7 @@ def test_a_damaged_demonstration_is_one_line_and_the_others_are_there(tmp_path: 
     assert len(told["entries"]) == 3
 
 
-def test_all_are_looked_at_in_the_background(arm: Path) -> None:
+def test_all_demonstrations_are_examined_in_the_background(arm: Path) -> None:
     library = open_library(str(arm))
     library.start()
     try:
@@ -118,7 +118,7 @@ def test_all_are_looked_at_in_the_background(arm: Path) -> None:
     assert (told["n_examined"], told["n_read"]) == (6, 6)
 
 
-def test_a_demonstration_is_found_by_its_id_before_the_list_has_come_to_it(arm: Path) -> None:
+def test_a_demonstration_is_found_by_id_before_it_was_listed(arm: Path) -> None:
     library = open_library(str(arm))
     assert library.episode(demonstrations()[4].id).scene_id == demonstrations()[4].scene_id
     with pytest.raises(InputError) as caught:
@@ -126,7 +126,7 @@ def test_a_demonstration_is_found_by_its_id_before_the_list_has_come_to_it(arm: 
     assert caught.value.code == "studio.demonstration"
 
 
-def test_lines_have_the_names_and_units_of_the_robots_features(arm: Path) -> None:
+def test_time_series_have_the_names_and_units_of_robot_features(arm: Path) -> None:
     library = open_library(str(arm))
     first = library.episode(demonstrations()[0].id)
     told = series(first, library.robot())
@@ -138,7 +138,7 @@ def test_lines_have_the_names_and_units_of_the_robots_features(arm: Path) -> Non
     np.testing.assert_allclose(groups["tool.gripper"]["action"], first.actions[:, 9:].T, atol=1e-5)
 
 
-def test_a_long_demonstration_is_drawn_by_every_nth_step(arm: Path) -> None:
+def test_a_long_time_series_is_subsampled(arm: Path) -> None:
     library = open_library(str(arm))
     n = 2 * MAX_POINTS + 1
     first = demonstrations()[0]
@@ -153,7 +153,7 @@ def test_a_long_demonstration_is_drawn_by_every_nth_step(arm: Path) -> None:
     assert len(told["steps"]) == len(told["time"]) == len(told["groups"][0]["state"][0]) <= MAX_POINTS
 
 
-def test_a_robot_of_other_width_and_numbers_that_are_none_are_shown_all_the_same(arm: Path) -> None:
+def test_a_state_of_another_width_with_nan_is_still_shown(arm: Path) -> None:
     library = open_library(str(arm))
     first = demonstrations()[0]
     odd = replace(first, proprio=np.full((len(first), 3), np.nan, np.float32))
@@ -163,7 +163,7 @@ def test_a_robot_of_other_width_and_numbers_that_are_none_are_shown_all_the_same
 
 
 @pytest.mark.parametrize("place", ["nothing", "pools/nothing", "snapshot.safetensors"])
-def test_what_is_no_pool_or_dataset_is_refused(
+def test_a_path_without_pool_or_dataset_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -172,7 +172,7 @@ def test_what_is_no_pool_or_dataset_is_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_a_foreign_dataset_needs_no_simulator(arm: Path) -> None:
+def test_opening_a_dataset_needs_no_simulator_package(arm: Path) -> None:
     script = """
 import sys
 class Blocked:

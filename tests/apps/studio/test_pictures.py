@@ -1,4 +1,4 @@
-"""The screenshots of the docs show the pages as they are."""
+"""The docs' screenshots are up to date with the studio's pages."""
 
 import json
 
@@ -10,12 +10,12 @@ MADE = json.loads((IMAGES / "studio.json").read_text("utf-8"))
 
 
 @pytest.mark.parametrize("name", sorted(pictures_of_the_docs()))
-def test_a_screenshot_was_made_of_the_page_as_it_is(name: str) -> None:
-    """Else make them anew as CONTRIBUTING.md says, and look at each."""
+def test_a_screenshot_is_not_older_than_its_page(name: str) -> None:
+    """If this fails, take the screenshots again as CONTRIBUTING.md describes, and look at each."""
     assert (IMAGES / name).is_file()
     assert MADE[name]["source"] == fingerprint(MADE[name]["page"])
 
 
-def test_no_screenshot_is_left_that_no_page_shows() -> None:
+def test_every_screenshot_is_shown_in_the_docs() -> None:
     there = {file.name for file in IMAGES.glob("studio-*.png")}
     assert there == pictures_of_the_docs() == set(MADE)

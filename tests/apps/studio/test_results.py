@@ -1,4 +1,4 @@
-"""Past evaluations."""
+"""The list of past evaluations."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ SPEC = EvalSpec(
 
 
 def write_run(path: Path, n_solved: int = 6) -> None:
-    """An evaluation, in which the first starts of each goal are solved after 40, 50, … steps."""
+    """Writes an evaluation that solves the first starts of each goal after 40, 50, … steps."""
     with open_run(path, SPEC) as run:
         for trial in run.missing():
             i = trial.seed - 500
@@ -33,7 +33,7 @@ def write_run(path: Path, n_solved: int = 6) -> None:
         run.write_info(summarise(SPEC, results).to_json())
 
 
-def test_an_evaluation_is_told_with_intervals(tmp_path: Path) -> None:
+def test_an_evaluation_is_listed_with_confidence_intervals(tmp_path: Path) -> None:
     write_run(tmp_path / "a" / "first")
     (told,) = Results(tmp_path).list()
     assert told["name"] == "a/first"
@@ -46,7 +46,7 @@ def test_an_evaluation_is_told_with_intervals(tmp_path: Path) -> None:
     assert [task["name"] for task in told["tasks"]] == ["-30", "+30"]
 
 
-def test_a_curve_rises_to_the_rate_within_its_band(tmp_path: Path) -> None:
+def test_a_success_curve_rises_to_the_rate_within_its_band(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     (told,) = Results(tmp_path).list()
     curve = told["curves"]["0.85"]
@@ -58,7 +58,7 @@ def test_a_curve_rises_to_the_rate_within_its_band(tmp_path: Path) -> None:
     assert {step: share for step, share, _, _ in curve}[50] == 0.2
 
 
-def test_the_newest_comes_first_and_is_read_again_when_it_changes(tmp_path: Path) -> None:
+def test_evaluations_are_listed_newest_first_and_reread_when_changed(tmp_path: Path) -> None:
     import os
 
     write_run(tmp_path / "old")
@@ -86,7 +86,7 @@ def test_an_evaluation_of_another_world_is_listed_too(tmp_path: Path) -> None:
     assert max(map(spec.steps_of, spec.tasks)) - 10 < steps[-1]
 
 
-def test_what_cannot_be_read_says_why_and_hides_nothing_else(tmp_path: Path) -> None:
+def test_an_unreadable_evaluation_has_an_error_and_others_are_listed(tmp_path: Path) -> None:
     write_run(tmp_path / "good")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "eval_info.json").write_text("{}")
@@ -95,7 +95,7 @@ def test_what_cannot_be_read_says_why_and_hides_nothing_else(tmp_path: Path) -> 
     assert "not an evaluation" in told["bad"]["error"]
 
 
-def test_reports_beside_it_are_linked_and_nothing_else_is_handed_out(tmp_path: Path) -> None:
+def test_only_reports_beside_an_evaluation_are_served(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "one")
     page = tmp_path / "runs" / "one" / "report.html"
     page.write_text("<h1>report</h1>")
@@ -116,5 +116,5 @@ def test_reports_beside_it_are_linked_and_nothing_else_is_handed_out(tmp_path: P
             results.report(path)
 
 
-def test_a_folder_that_is_not_there_has_no_results(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_results(tmp_path: Path) -> None:
     assert Results(tmp_path / "nowhere").list() == []

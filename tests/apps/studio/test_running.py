@@ -1,4 +1,4 @@
-"""The frozen policy, watched."""
+"""Runs of the frozen policy in the studio."""
 
 from base64 import b64encode
 from dataclasses import replace
@@ -44,7 +44,7 @@ def pool(tmp_path: Path) -> Pool:
     return Pool.create(tmp_path / "pool")
 
 
-def test_with_an_empty_pool_it_holds(pool: Pool) -> None:
+def test_with_an_empty_pool_the_run_holds(pool: Pool) -> None:
     run = Run(EASY, pool, replaying)
     steps = [run.advance()[0] for _ in range(10)]
     assert all(step["holding"] for step in steps)
@@ -53,7 +53,7 @@ def test_with_an_empty_pool_it_holds(pool: Pool) -> None:
     assert [step["t"] for step in steps] == list(range(10))
 
 
-def test_what_is_added_is_used_at_the_next_step_but_not_by_a_pinned_run(pool: Pool, taught: Episode) -> None:
+def test_an_addition_is_used_at_the_next_step_except_by_a_pinned_version(pool: Pool, taught: Episode) -> None:
     run = Run(EASY, pool, replaying, [1, None])
     for _ in range(3):
         assert all(step["holding"] for step in run.advance())
@@ -72,7 +72,7 @@ def test_what_is_added_is_used_at_the_next_step_but_not_by_a_pinned_run(pool: Po
     assert run.advance()[1]["holding"]
 
 
-def test_a_plan_says_where_it_comes_from_and_why(pool: Pool, taught: Episode) -> None:
+def test_a_plan_has_its_source_frames_and_costs(pool: Pool, taught: Episode) -> None:
     pool.add([taught])
     run = Run(EASY, pool, replaying)
     plans = [plan for _ in range(60) for step in run.advance() if (plan := step.get("plan"))]
@@ -82,14 +82,14 @@ def test_a_plan_says_where_it_comes_from_and_why(pool: Pool, taught: Episode) ->
         assert plan["episode"] == "studio/shown"
         assert 0 <= plan["first"] <= plan["last"] < len(kept)
         assert set(plan["costs"]) == {"proprio", "object", "turn"}
-        assert plan["confidence"] is None  # one demonstration cannot tell
-        assert plan["foreseen"] is None  # replay foresees nothing
+        assert plan["confidence"] is None  # unknown with one demonstration
+        assert plan["foreseen"] is None  # replay predicts no future
         for t, shown in zip((plan["first"], plan["last"]), plan["frames"], strict=True):
             png = b64encode(encode_png(kept.images["top"][t])).decode()
             assert shown == f"data:image/png;base64,{png}"
     first = plans[0]
     assert first["first"] == 0
-    assert first["distance"] < 1  # the very same start
+    assert first["distance"] < 1  # the same start
     assert first["executed"] == first["retrieved"]
     np.testing.assert_allclose(first["retrieved"], kept.actions[: len(first["retrieved"])], atol=0.2)
 
@@ -107,17 +107,17 @@ def test_replaying_the_same_start_solves_it_and_ends(pool: Pool, taught: Episode
     assert run.advance() == []
 
 
-def test_another_block_that_looks_alike_when_turned(pool: Pool) -> None:
+def test_a_symmetric_block_retrieves_across_equal_goal_angles(pool: Pool) -> None:
     task = Task("plus", 10.0, 2)
     teaching = taught_by_expert(task)
     pool.add([teaching.episode("a plus", 0, len(teaching))])
-    run = Run(replace(task, angle=10.0 + 90.0), pool, replaying)  # the same goal, by another of its names
+    run = Run(replace(task, angle=10.0 + 90.0), pool, replaying)  # the same goal at an equivalent angle
     plan = run.advance()[0]["plan"]
     assert plan["episode"] == "studio/a plus"
     assert plan["distance"] < 1
 
 
-def test_a_policy_shows_the_future_it_predicts(pool: Pool, taught: Episode) -> None:
+def test_a_policys_plan_has_its_predicted_future(pool: Pool, taught: Episode) -> None:
     policy = toy_policy()
 
     def acting(source: PoolSource, options: Options) -> RetrievalAgent:
@@ -131,7 +131,9 @@ def test_a_policy_shows_the_future_it_predicts(pool: Pool, taught: Episode) -> N
     assert plan["executed"] != plan["retrieved"]
 
 
-def test_a_moment_of_a_part_is_one_of_the_whole(pool: Pool, taught: Episode) -> None:
+def test_a_match_in_a_subtrajectory_is_reported_in_the_whole_demonstration(
+    pool: Pool, taught: Episode
+) -> None:
     pool.add([taught])
     (part,) = PUSHES.of(pool.get("studio/shown"))
     assert part.cut_from is not None
@@ -143,13 +145,15 @@ def test_a_moment_of_a_part_is_one_of_the_whole(pool: Pool, taught: Episode) -> 
     plan = run.advance()[0]["plan"]
     found = lane.agent.plan(0)
     assert found is not None
-    assert found.given.refs[0].episode_id == part.id  # by its goal the part fits better than the whole
+    assert (
+        found.conditioning.refs[0].episode_id == part.id
+    )  # the subtrajectory's goal fits better than the whole's
     assert plan["episode"] == "studio/shown"
-    assert plan["first"] == part.cut_from.begin + found.given.refs[0].t
+    assert plan["first"] == part.cut_from.begin + found.conditioning.refs[0].t
 
 
 def dragged(run: Run, lane: int, n: int, by: tuple[float, float] = (10.0, 5.0)) -> list[dict[str, Any]]:
-    """A person drags the pusher of a lane for so many steps."""
+    """Drags the pusher of a lane for n steps; returns what the lane showed."""
     shown = []
     for _ in range(n):
         x, y = run.lanes[lane].env.agent.position
@@ -158,7 +162,7 @@ def dragged(run: Run, lane: int, n: int, by: tuple[float, float] = (10.0, 5.0)) 
     return shown
 
 
-def test_a_person_takes_over_and_what_was_shown_is_used_at_the_next_step(pool: Pool) -> None:
+def test_a_correction_is_stored_and_used_at_the_next_step(pool: Pool) -> None:
     run = Run(EASY, pool, replaying)
     for _ in range(12):
         assert run.advance()[0]["holding"]
@@ -182,7 +186,7 @@ def test_a_person_takes_over_and_what_was_shown_is_used_at_the_next_step(pool: P
     assert second[0].id == f"studio/{EASY}, correction 2"
 
 
-def test_only_a_run_that_follows_the_pool_is_corrected_and_too_little_is_nothing(pool: Pool) -> None:
+def test_only_a_live_lane_is_corrected_and_a_short_takeover_is_dropped(pool: Pool) -> None:
     run = Run(EASY, pool, replaying, [1, None])
     with pytest.raises(InputError, match="as it was"):
         run.point(0, 100.0, 100.0)
@@ -192,14 +196,14 @@ def test_only_a_run_that_follows_the_pool_is_corrected_and_too_little_is_nothing
     dragged(run, 1, 3)
     assert run.hand_back(1) is None
     assert len(pool) == 0
-    assert run.advance()[1]["holding"]  # the policy again
+    assert run.advance()[1]["holding"]  # the policy is back in control
 
 
-def test_a_plan_from_before_a_take_over_is_not_carried_on(pool: Pool, taught: Episode) -> None:
+def test_a_plan_from_before_a_takeover_is_discarded(pool: Pool, taught: Episode) -> None:
     pool.add([taught])
     run = Run(EASY, pool, replaying)
     run.advance()
     dragged(run, 0, 3, (-12.0, 0.0))
     assert run.hand_back(0) is None
     (now,) = run.advance()
-    assert "plan" in now  # looked anew, though the pool is the same
+    assert "plan" in now  # retrieved again although the pool is unchanged

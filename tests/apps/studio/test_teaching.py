@@ -1,4 +1,4 @@
-"""Demonstrations by hand."""
+"""Teaching: demonstrations dragged by hand."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ EASY = Task("tee", 30.0, 151)
 
 
 def taught_by_expert(task: Task = EASY) -> Teaching:
-    """As a person would who never errs."""
+    """A demonstration taught with the expert's actions."""
     teaching, expert = Teaching(task), Expert("disc", task.block)
     while not teaching.is_over:
         teaching.point(*expert.act(teaching._env.observe()))
@@ -30,14 +30,14 @@ def drag(teaching: Teaching, x: float, y: float, n: int) -> None:
         teaching.tick()
 
 
-def test_a_start_is_the_same_for_both_pushers_and_every_time() -> None:
+def test_a_start_is_deterministic_and_the_same_for_both_pushers() -> None:
     disc, triangle = (EASY.open(pusher).state() for pusher in ("disc", "triangle"))
     np.testing.assert_array_equal(disc, triangle)
     np.testing.assert_array_equal(disc, EASY.open("disc").state())
-    assert EASY.seed >= 100_000  # never one that is kept for evaluation
+    assert EASY.seed >= 100_000  # not an evaluation seed
 
 
-def test_time_runs_while_the_disc_is_held_and_until_it_rests() -> None:
+def test_time_advances_only_until_the_released_disc_rests() -> None:
     teaching = Teaching(EASY)
     assert teaching.tick() is None
     drag(teaching, 400, 400, 5)
@@ -53,7 +53,7 @@ def test_time_runs_while_the_disc_is_held_and_until_it_rests() -> None:
     assert teaching.tick() is None
 
 
-def test_the_target_moves_at_a_robots_speed() -> None:
+def test_the_targets_speed_is_limited() -> None:
     teaching = Teaching(EASY)
     begin = teaching.moment()["target"]
     drag(teaching, 500, 500, 12)
@@ -61,7 +61,7 @@ def test_the_target_moves_at_a_robots_speed() -> None:
     assert steps.max() <= MAX_STEP_PX + 1e-3
 
 
-def test_it_ends_by_itself_at_the_goal() -> None:
+def test_teaching_ends_at_the_goal() -> None:
     teaching = taught_by_expert()
     assert teaching.moment()["coverage"] > DONE
     assert teaching.moment()["over"] == "solved"
@@ -70,7 +70,7 @@ def test_it_ends_by_itself_at_the_goal() -> None:
     assert len(teaching) == n
 
 
-def test_an_episode_is_like_one_that_was_collected() -> None:
+def test_a_taught_episode_has_the_form_of_a_collected_one() -> None:
     teaching = taught_by_expert()
     mine = teaching.episode(" by hand ", 0, len(teaching))
     spec = CollectSpec("disc", (30.0,), 1, first_seed=EASY.seed)
@@ -90,7 +90,7 @@ def test_an_episode_is_like_one_that_was_collected() -> None:
     assert len(mine.images["top"]) == len(mine)
 
 
-def test_its_actions_do_the_same_again() -> None:
+def test_replaying_a_taught_episodes_actions_gives_the_same_states() -> None:
     teaching = taught_by_expert()
     episode = teaching.episode("again", 0, len(teaching))
     env = EASY.open("disc")
@@ -100,7 +100,7 @@ def test_its_actions_do_the_same_again() -> None:
     assert env.coverage() > DONE
 
 
-def test_it_is_trimmed_and_kept_by_a_pool(tmp_path: Path) -> None:
+def test_a_trimmed_episode_is_stored_in_a_pool(tmp_path: Path) -> None:
     teaching = taught_by_expert()
     n = len(teaching)
     part = teaching.episode("the end", 20, n)
@@ -114,10 +114,10 @@ def test_it_is_trimmed_and_kept_by_a_pool(tmp_path: Path) -> None:
     np.testing.assert_array_equal(kept.actions, part.actions)
     assert (
         np.abs(kept.images["top"][0].astype(int) - part.images["top"][0]).mean() < 4
-    )  # a film loses a little
+    )  # video compression is lossy
 
 
-def test_it_is_best_ended_where_it_covered_most() -> None:
+def test_the_best_end_is_where_coverage_is_largest() -> None:
     teaching = taught_by_expert()
     assert teaching.best_end() == len(teaching)
     teaching._coverage += [0.5] * 3
@@ -125,10 +125,10 @@ def test_it_is_best_ended_where_it_covered_most() -> None:
     assert teaching.best_end() == len(teaching) - 3
     short = Teaching(EASY)
     drag(short, 100, 100, 12)
-    assert short.best_end() == 12  # it never came near: nothing to cut at
+    assert short.best_end() == 12  # never near the goal: the end is not cut
 
 
-def test_what_shows_nothing_is_refused() -> None:
+def test_too_short_or_invalid_teaching_is_refused() -> None:
     teaching = Teaching(EASY)
     drag(teaching, 100, 100, 20)
     with pytest.raises(InputError, match="too little"):
@@ -140,17 +140,17 @@ def test_what_shows_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 81, "a\nb", "a\x00", "looks like a part@3-9"])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(InputError):
         checked_name(name)
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "../../etc", "été 日本", "a@b"])
-def test_names_that_only_look_bad(name: str) -> None:
+def test_unusual_but_valid_names_are_accepted(name: str) -> None:
     assert checked_name(name) == name
 
 
-def test_a_free_name_is_free() -> None:
+def test_free_name_avoids_existing_names() -> None:
     first = free_name(EASY, frozenset())
     second = free_name(EASY, frozenset({f"studio/{first}"}))
     assert first == "tee +30° start 151"
@@ -170,6 +170,6 @@ def test_a_free_name_is_free() -> None:
         {"block": "tee", "angle": 30, "start": -1},
     ],
 )
-def test_a_task_is_checked(given: dict[str, object]) -> None:
+def test_an_invalid_task_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Task.from_json(given)

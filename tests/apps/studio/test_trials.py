@@ -1,4 +1,4 @@
-"""Many starts at once, and examples for an empty pool."""
+"""Trials of many starts at once, and examples for an empty pool."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def all_of(trials: Trials) -> list[dict[str, Any]]:
     return ended
 
 
-def test_an_empty_pool_reaches_nothing_and_every_start_ends(pool: Pool) -> None:
+def test_with_an_empty_pool_every_trial_ends_without_success(pool: Pool) -> None:
     trials = Trials(EASY, 3, pool.view(), replaying)
     ended = all_of(trials)
     assert sorted(each["start"] for each in ended) == [151, 152, 153]
@@ -42,7 +42,7 @@ def test_an_empty_pool_reaches_nothing_and_every_start_ends(pool: Pool) -> None:
     assert (told["low"], told["high"]) == tuple(round(bound, 3) for bound in wilson(0, 3))
 
 
-def test_starts_are_tried_as_a_run_tries_one(pool: Pool) -> None:
+def test_a_trial_equals_a_run_from_the_same_start(pool: Pool) -> None:
     teaching = taught_by_expert()
     pool.add([teaching.episode("shown", 0, len(teaching))])
     run = Run(EASY, pool, replaying)
@@ -57,7 +57,7 @@ def test_starts_are_tried_as_a_run_tries_one(pool: Pool) -> None:
     assert first["reached"] == (max(coverage) > SOLVED)
 
 
-def test_what_changes_in_the_pool_does_not_change_a_try(pool: Pool) -> None:
+def test_additions_to_the_pool_do_not_affect_running_trials(pool: Pool) -> None:
     trials = Trials(EASY, 1, pool.view(), replaying)
     trials.advance()
     teaching = taught_by_expert()
@@ -65,17 +65,17 @@ def test_what_changes_in_the_pool_does_not_change_a_try(pool: Pool) -> None:
     assert all_of(trials)[0]["best"] == all_of(Trials(EASY, 1, pool.view_at(1), replaying))[0]["best"]
 
 
-def test_examples_are_those_nearest_to_the_goal(pool: Pool) -> None:
+def test_examples_are_those_nearest_to_the_goal_angle(pool: Pool) -> None:
     assert add_examples(pool, Task("tee", 30.0, 0)) == 2
     angles = [float(episode.attributes["goal_angle"]) for episode in pool]
     assert len(angles) == N_EXAMPLES
     assert max(abs(angle - 30) for angle in angles) <= 15
-    assert add_examples(pool, Task("tee", 30.0, 0)) == 2  # once is enough
+    assert add_examples(pool, Task("tee", 30.0, 0)) == 2  # nothing is added twice
     with pytest.raises(InputError):
         add_examples(pool, Task("cup", 30.0, 0))
 
 
-def test_a_page_tries_starts_over_its_socket_and_stops(tmp_path: Path) -> None:
+def test_trials_run_over_the_websocket_and_can_be_stopped(tmp_path: Path) -> None:
     Pool.create(tmp_path / "pool")
     with Opened(tmp_path / "pool") as opened:
 
@@ -97,4 +97,4 @@ def test_a_page_tries_starts_over_its_socket_and_stops(tmp_path: Path) -> None:
     assert refused["type"] == "error"
     assert [one["n"] for one in told] == [2] * len(told)
     assert told[-1]["over"]
-    assert told[-1]["ended"] < 2  # it stopped before they ended
+    assert told[-1]["ended"] < 2  # stopped before all trials ended

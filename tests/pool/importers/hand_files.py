@@ -1,4 +1,4 @@
-"""Recordings of hands, written to the layouts that were published."""
+"""Writes recordings of hands in the published layouts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ N = 40
 
 
 def both_hands(n: int = N) -> dict[str, F64]:
-    """Right, and its mirror image to the left of it, z up."""
+    """Landmarks of a right hand and of its mirror image to the left, z up."""
     points = motion(n)[1]
     return {"left": points * np.array([-1, 1, 1]) - np.array([0.3, 0, 0]), "right": points}
 
 
 def write_egodex(path: Path, **attributes: str) -> Path:
-    """One `N.hdf5`: y is up, so z up of the truth is (x, z, -y) there."""
+    """One `N.hdf5`. EgoDex has y up, so (x, y, z) of the ground truth becomes (x, z, -y)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
         for side, points in both_hands().items():
@@ -43,7 +43,7 @@ def write_egodex(path: Path, **attributes: str) -> Path:
 
 
 def umetrack_profile(path: Path) -> dict[str, Any]:
-    """A left hand in mm: landmarks at rest, each on one bone."""
+    """A left hand in mm: landmarks in the rest pose, each attached to one bone."""
     rng = np.random.default_rng(0)
     bones = [4, 7, 10, 13, 16, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 1]
     model = {
@@ -60,7 +60,7 @@ def umetrack_profile(path: Path) -> dict[str, Any]:
 
 
 def write_hot3d(folder: Path, umetrack: bool, sides: tuple[str, ...] = ("0", "1"), n: int = N) -> list[Any]:
-    """A sequence: the wrist goes along x and turns about z."""
+    """A sequence whose wrist moves along x and rotates about z."""
     folder.mkdir(parents=True)
     lines = []
     for i in range(n):

@@ -1,4 +1,4 @@
-"""Writes LeRobot datasets as others write them, with pyarrow and PyAV alone."""
+"""Writes LeRobot datasets as other tools do, with pyarrow and PyAV only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNTERS = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 
 
 def write_film(path: Path, frames: Sequence[U8], codec: str = "libx264", **options: str) -> None:
-    """As LeRobot encodes: AV1, or H.264 with reordered frames, of which ours has none."""
+    """Encodes as LeRobot does: AV1, or H.264 with reordered frames. Our own encoder does not reorder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w", options=options) as out:
         stream = out.add_stream(codec, rate=Fraction(FPS))
@@ -35,7 +35,7 @@ def write_film(path: Path, frames: Sequence[U8], codec: str = "libx264", **optio
 
 
 def pictures(n: int, episode: int = 0) -> list[U8]:
-    """64x64, the least that the AV1 encoder takes."""
+    """Images of 64x64, the smallest size that the AV1 encoder accepts."""
     return [cv2.resize(image(episode + i), (64, 64)) for i in range(n)]
 
 
@@ -88,7 +88,7 @@ def write_older(
     videos: str = "videos",
     scenes: Sequence[str] = (),
 ) -> Path:
-    """v2.0 or v2.1: a file an episode, JSON lines."""
+    """v2.0 or v2.1: one file per episode, metadata as JSON lines."""
     lines, first = [], 0
     for episode, n in enumerate(LENGTHS):
         table = frame_table(episode, first, n, state, action, task=episode % 2)
@@ -124,7 +124,7 @@ def write_older(
 
 
 def write_newer(root: Path, *, codec: str = "libsvtav1", n_orphans: int = 0, dtype: str = "video") -> Path:
-    """v3: episodes one after the other in one table and one film; orphans are rows of an episode 9."""
+    """v3: all episodes in one table and one video. Orphans are rows of an unlisted episode 9."""
     camera, tables, lines, first = "observation.images.front", [], [], 0
     lengths = [*LENGTHS[:1], *([n_orphans] if n_orphans else []), *LENGTHS[1:]]
     numbers = [0, *([9] if n_orphans else []), 1, 2]

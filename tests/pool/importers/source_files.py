@@ -1,4 +1,4 @@
-"""Writes files of the layouts that others use, as small as they can be."""
+"""Writes minimal files in the dataset layouts of other projects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RED = (200, 30, 40)  # as RGB
 
 
 def image(level: int = 0) -> U8:
-    """A red picture with a blue corner; `level` marks the frame."""
+    """A red image with a blue corner; `level` marks the frame."""
     picture = np.full((32, 48, 3), RED, np.uint8)
     picture[:16, :16] = (20, 40, 210)
     picture[24:, 40:] = 8 * level
@@ -35,7 +35,7 @@ def path_of(n: int, seed: int = 0, width: int = 3) -> F64:
 
 
 def quaternions(n: int, seed: int = 0) -> F64:
-    """A smooth turn, w first, whose sign jumps in the middle."""
+    """A smooth rotation as wxyz quaternions that change sign in the middle."""
     rng = np.random.default_rng(seed)
     axis = rng.normal(size=3)
     axis /= np.linalg.norm(axis)
@@ -54,7 +54,7 @@ def gripper(n: int) -> F64:
 
 
 def jpegs(n: int) -> NDArray[np.bytes_]:
-    """NUL-padded JPEG strings of RGB arrays that OpenCV took for BGR, as RoboTwin writes them."""
+    """NUL-padded JPEG strings of RGB arrays encoded as if they were BGR, as RoboTwin writes them."""
     encoded = [cv2.imencode(".jpg", image(i))[1].tobytes() for i in range(n)]
     longest = max(map(len, encoded)) + 7
     return np.array([data.ljust(longest, b"\0") for data in encoded], dtype=f"S{longest}")
@@ -63,7 +63,7 @@ def jpegs(n: int) -> NDArray[np.bytes_]:
 def write_robomimic(
     path: Path, lengths: tuple[int, ...] = (12, 9), *, text: type = str, **env_kwargs: Any
 ) -> Path:
-    """`text` is str for strings of variable length, as h5py writes them, or np.bytes_ for fixed ones."""
+    """`text` is str for strings of variable length, as h5py writes them, or np.bytes_ for fixed length."""
     env = {
         "env_name": "Lift",
         "type": 1,
@@ -87,7 +87,7 @@ def write_robomimic(
 
 
 def write_robotwin(folder: Path, n_episodes: int = 2, n: int = 10) -> Path:
-    """The layout of the release, with what lies beside its files; returns the folder of the configuration."""
+    """The release's layout with instructions, seeds and scene info; returns the configuration's folder."""
     (folder / "data").mkdir(parents=True)
     (folder / "instructions").mkdir()
     for i in range(n_episodes):

@@ -1,4 +1,4 @@
-"""Single pictures as encoded bytes."""
+"""Decoding of single images from PNG or JPEG bytes."""
 
 import io
 
@@ -21,12 +21,12 @@ def pixels(*shape: int) -> U8:
     return np.random.default_rng(1).integers(0, 256, shape, np.uint8)
 
 
-def test_red_is_first_and_what_is_seen_through_is_dropped() -> None:
+def test_decoded_images_are_rgb_without_alpha() -> None:
     image = pixels(9, 7, 4)
     assert np.array_equal(decode_image(encoded(Image.fromarray(image)), "x"), image[..., :3])
 
 
-def test_grey_is_three_times_the_same_and_of_16_bits_the_upper_8_are_kept() -> None:
+def test_grey_becomes_rgb_and_16_bit_images_keep_the_upper_8_bits() -> None:
     grey = pixels(9, 7)
     deep = grey.astype(np.uint16) * 256 + 255
     for picture in (Image.fromarray(grey), Image.fromarray(deep)):
@@ -34,7 +34,7 @@ def test_grey_is_three_times_the_same_and_of_16_bits_the_upper_8_are_kept() -> N
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_half_a_picture_is_damaged(kind: str) -> None:
+def test_a_truncated_image_is_an_error(kind: str) -> None:
     data = encoded(Image.fromarray(pixels(64, 64, 3)), kind)
     assert decode_image(data, "x").shape == (64, 64, 3)
     with pytest.raises(DatasetError, match="x is a damaged picture"):

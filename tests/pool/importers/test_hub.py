@@ -1,4 +1,4 @@
-"""A dataset by its name on the hub; nothing here leaves this machine."""
+"""Datasets by their name on the Hugging Face hub; no test uses the network."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_a_name_that_is_not_here_is_fetched(asked: list[Any]) -> None:
+def test_a_name_without_a_local_folder_is_downloaded(asked: list[Any]) -> None:
     assert len(open_source(Path("lerobot/pusht"))) == 3
     assert len(open_demonstrations("some.one/my_set@v2.1").episode_ids) == 3
     assert asked == [("lerobot/pusht", "dataset", None), ("some.one/my_set", "dataset", "v2.1")]
 
 
-def test_a_folder_here_comes_first(asked: list[Any], tmp_path: Path) -> None:
+def test_a_local_folder_is_preferred_to_the_hub(asked: list[Any], tmp_path: Path) -> None:
     write_older(tmp_path / "lerobot/pusht")
     assert open_source(Path("lerobot/pusht"))[0].id == "pusht/0"
     for other in ("/nowhere/x", "a/b/c", "../x/y", "nothing"):
@@ -52,7 +52,7 @@ def test_a_folder_here_comes_first(asked: list[Any], tmp_path: Path) -> None:
     assert asked == []
 
 
-def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_without_a_network_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def offline(*_: object, **__: object) -> str:
         raise LocalEntryNotFoundError("no\nnetwork")
 
@@ -64,7 +64,7 @@ def test_without_a_network_it_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The routes that huggingface_hub asks of a hub for one dataset."""
+    """The routes of a hub that huggingface_hub requests for one dataset."""
 
     root: Path
     sha = "a" * 40
@@ -104,7 +104,7 @@ class Hub(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
-def test_huggingface_hub_itself_fetches_from_a_hub_on_this_machine(tmp_path: Path) -> None:
+def test_huggingface_hub_downloads_from_a_local_hub_server(tmp_path: Path) -> None:
     here = type("Here", (Hub,), {"root": write_older(tmp_path / "set")})
     with ThreadingHTTPServer(("127.0.0.1", 0), here) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""ACT's and ALOHA's episodes: joints, actions and cameras, as arrays or as padded JPEGs."""
+"""ACT's and ALOHA's episodes: joints, actions and images, as arrays or as padded JPEGs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_act(folder: Path, n_episodes: int = 2, n: int = 9, *, compressed: bool
             file["action"] = path_of(n, number + 9, 14)
             for camera in ("cam_high", "cam_left_wrist"):
                 frames = [image(i) for i in range(n)]
-                if compressed:  # ALOHA gives RGB to OpenCV's encoder, pads, and keeps the lengths beside it
+                if compressed:  # ALOHA encodes RGB as if it were BGR, pads, and stores the lengths
                     encoded = [np.frombuffer(cv2.imencode(".jpg", frame)[1], np.uint8) for frame in frames]
                     padded = np.zeros((n, max(map(len, encoded)) + 5), np.uint8)
                     for row, data in zip(padded, encoded, strict=True):
@@ -39,7 +39,7 @@ def write_act(folder: Path, n_episodes: int = 2, n: int = 9, *, compressed: bool
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_joints_actions_and_cameras(tmp_path: Path, compressed: bool) -> None:
+def test_joints_actions_and_images_are_read(tmp_path: Path, compressed: bool) -> None:
     folder = write_act(tmp_path / "fold", compressed=compressed)
     assert detect_format(folder) == detect_format(folder / "episode_1.hdf5") == "act"
     source = open_source(folder, fps=50, mapping={"task": "fold the shirt"})
@@ -54,12 +54,12 @@ def test_joints_actions_and_cameras(tmp_path: Path, compressed: bool) -> None:
     assert not check_dataset(source)
 
 
-def test_it_does_not_say_its_rate(tmp_path: Path) -> None:
+def test_a_missing_frame_rate_asks_for_fps(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--fps 50"):
         open_source(write_act(tmp_path / "a"))
 
 
-def test_a_cut_off_file_is_refused_or_left_out(tmp_path: Path) -> None:
+def test_a_truncated_file_is_an_error_or_skipped_on_request(tmp_path: Path) -> None:
     folder = write_act(tmp_path / "a", 3)
     path = folder / "episode_0.hdf5"
     path.write_bytes(path.read_bytes()[:3000])

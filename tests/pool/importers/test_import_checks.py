@@ -1,4 +1,4 @@
-"""Every check finds what it is for, and is silent about a good demonstration."""
+"""Each check finds its fault, and a good demonstration has no findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def following(values: F32) -> F32:
 
 
 def plain(number: int = 0) -> Episode:
-    """A good demonstration in the plane."""
+    """A good planar demonstration."""
     state = single(path_of(N, number, 2))
     return Episode(
         id=f"demo-{number}",
@@ -133,34 +133,34 @@ CASES: dict[str, tuple[Episode, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_fault_is_found(name: str) -> None:
+def test_each_fault_has_its_finding_and_no_other(name: str) -> None:
     episode, expected = CASES[name]
     findings = check_episode(episode)
     assert expected in [f"{f.severity} {f.code} {f.where}" for f in findings]
-    # What was broken is all that is found; it may show in state and action alike.
+    # Only this fault is found. It may show in both state and action.
     assert {f.code for f in findings} == {expected.split()[1]}
     for finding in findings:
         assert "\n" not in str(finding)
         assert str(finding).startswith(f"{finding.severity}: {finding.where}: ")
 
 
-def test_ten_joints_are_no_pose() -> None:
+def test_ten_joints_are_not_mistaken_for_a_pose() -> None:
     assert check_episode(both(good, path_of(N, 5, 10) * 3)) == []
 
 
-def test_a_straight_path_is_no_repeated_channel() -> None:
+def test_a_straight_path_is_not_a_repeated_channel() -> None:
     s = np.sin(np.linspace(0, 1.5, N))[:, None]
     assert check_episode(both(good, 0.3 + s * [1.0, 2.0])) == []
 
 
-def test_equal_findings_become_one_line() -> None:
+def test_equal_findings_are_counted_in_one_line() -> None:
     episodes = [replace(plain(i), task="" if i % 2 else "push") for i in range(6)]
     findings = check_dataset(episodes)
     assert [(f.code, f.count, f.example) for f in findings] == [("task-empty", 3, "demo-1")]
     assert "(3 episodes, first 'demo-1')" in str(findings[0])
 
 
-def test_errors_come_first() -> None:
+def test_errors_are_listed_before_warnings() -> None:
     findings = check_dataset([replace(plain(), task=""), replace(plain(1), fps=0.0)])
     assert [f.severity for f in findings][:2] == ["error", "warning"]
 
@@ -178,16 +178,16 @@ def test_errors_come_first() -> None:
         (plain(1), []),
     ],
 )
-def test_what_only_shows_among_many(other: Episode, expected: list[str]) -> None:
+def test_differences_between_demonstrations_are_found(other: Episode, expected: list[str]) -> None:
     assert [f"{f.severity} {f.code} {f.where}" for f in check_dataset([plain(0), other])] == expected
 
 
-def test_nothing_is_something_too() -> None:
+def test_an_empty_dataset_is_a_finding() -> None:
     assert [f.code for f in check_dataset([])] == ["empty"]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 5), st.integers(0, 12))
-def test_any_numbers_can_be_checked(seed: int, p: int, a: int, n: int) -> None:
+def test_the_checks_accept_any_numbers(seed: int, p: int, a: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     pick = np.array([0, 1, -1, 1e30, -1e-30, np.nan, np.inf])
     episode = replace(

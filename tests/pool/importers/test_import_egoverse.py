@@ -1,4 +1,4 @@
-"""EgoVerse's Zarr stores, as its own writer lays them out; `make hands` installs Zarr."""
+"""EgoVerse's Zarr stores, in the layout of its own writer; `make hands` installs Zarr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recap.geometry3 import encode_arms
 from recap.pool.importers import open_source
 from recap_hands.formats import TIPS_FIRST
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:The data type")]  # of its pictures
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:The data type")]  # for the image arrays
 if "mediapipe" not in os.environ.get("RECAP_NEEDS", ""):
     pytest.importorskip("zarr", reason="no zarr: make hands installs it")
 
@@ -25,7 +25,7 @@ PADDED = 60
 
 
 def write(path: Path, arrays: dict[str, NDArray[Any]], **attributes: object) -> None:
-    """Numbers padded with zeros, pictures as JPEG with the last repeated."""
+    """Writes a store: numbers padded with zeros, images as JPEG with the last one repeated."""
     import zarr
     from zarr.core.dtype import VariableLengthBytes
 
@@ -43,7 +43,7 @@ def write(path: Path, arrays: dict[str, NDArray[Any]], **attributes: object) -> 
     store.attrs.update({"total_frames": N, "fps": 30, "task_name": "fold", "features": {}, **attributes})
 
 
-def test_keypoints_of_people_are_in_our_order_and_padding_is_cut(tmp_path: Path) -> None:
+def test_human_keypoints_are_read_in_our_order_without_padding(tmp_path: Path) -> None:
     points = {f"{side}.obs_keypoints": p.reshape(N, 63) for side, p in both_hands().items()}
     write(tmp_path / "a.zarr", points, embodiment="mecka_bimanual", task_description="fold a shirt")
     source = open_source(tmp_path / "a.zarr")
@@ -54,7 +54,7 @@ def test_keypoints_of_people_are_in_our_order_and_padding_is_cut(tmp_path: Path)
     assert red > 150 > 50 > max(green, blue)
 
 
-def test_raw_keypoints_of_aria_have_tips_first(tmp_path: Path) -> None:
+def test_aria_keypoints_are_reordered_and_untracked_frames_split_the_episode(tmp_path: Path) -> None:
     points = {}
     for side, p in both_hands().items():
         raw = np.empty_like(p)
@@ -70,7 +70,7 @@ def test_raw_keypoints_of_aria_have_tips_first(tmp_path: Path) -> None:
     assert_shows(source[1], truth, 14)
 
 
-def test_poses_alone_have_w_first_and_zeros_are_none(tmp_path: Path) -> None:
+def test_poses_without_keypoints_are_wxyz_and_zero_poses_are_missing(tmp_path: Path) -> None:
     angle = 0.02 * np.arange(N)
     pose = np.column_stack([np.zeros((N, 2)), angle, np.cos(angle), np.sin(angle), np.zeros((N, 2))])
     arrays = {"left.obs_ee_pose": pose.copy(), "right.obs_ee_pose": pose[::-1].copy()}

@@ -1,4 +1,4 @@
-"""Recordings of hands: each convention by itself."""
+"""Recordings of hands: the conventions of each format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recap_hands.tool import tool_path
 
 
 def assert_shows(episode: Episode, points: dict[str, F64], begin: int = 0, end: int = N) -> None:
-    """Position and rotation of both hands, left first."""
+    """Asserts position and rotation of both hands, left first."""
     for number, side in enumerate(("left", "right")):
         truth = tool_path(points[side])
         got = episode.proprio[:, 10 * number : 10 * number + 10]
@@ -32,7 +32,7 @@ def assert_shows(episode: Episode, points: dict[str, F64], begin: int = 0, end: 
     assert episode.embodiment == "hand"
 
 
-def test_egodex_turns_y_up_into_z_up_and_reads_films_and_words(tmp_path: Path) -> None:
+def test_egodex_is_converted_to_z_up_with_its_video_and_task(tmp_path: Path) -> None:
     write_egodex(
         tmp_path / "fold/10.hdf5",
         llm_description="fold",
@@ -54,7 +54,7 @@ def test_egodex_turns_y_up_into_z_up_and_reads_films_and_words(tmp_path: Path) -
     assert not [f for f in check_dataset(both) if f.severity == "error" and f.code != "same"]
 
 
-def test_egodex_frames_without_confidence_are_gaps(tmp_path: Path) -> None:
+def test_egodex_frames_without_confidence_split_the_episode(tmp_path: Path) -> None:
     import h5py  # type: ignore[import-untyped]
 
     path = write_egodex(tmp_path / "0.hdf5")
@@ -68,7 +68,7 @@ def test_egodex_frames_without_confidence_are_gaps(tmp_path: Path) -> None:
     assert [episode.id for episode in source] == [f"{tmp_path.name}/0/0", f"{tmp_path.name}/0/1"]
 
 
-def test_h2o_goes_from_the_camera_to_the_world_with_the_left_hand_first(tmp_path: Path) -> None:
+def test_h2o_hands_are_transformed_from_camera_to_world_left_hand_first(tmp_path: Path) -> None:
     write_h2o(tmp_path / "subject1/h1/0/cam4")
     for path in ("subject1/h1/0/cam4", "subject1/h1/0", "subject1/h1"):
         assert detect_format(tmp_path / path) == "h2o"
@@ -79,7 +79,7 @@ def test_h2o_goes_from_the_camera_to_the_world_with_the_left_hand_first(tmp_path
     assert red > 150 > 50 > max(green, blue)
 
 
-def test_h2o_frames_that_are_not_annotated_are_gaps(tmp_path: Path) -> None:
+def test_h2o_frames_without_annotation_split_the_episode(tmp_path: Path) -> None:
     write_h2o(tmp_path / "cam4", missing=(20, 21))
     source = open_source(tmp_path / "cam4")
     assert [len(episode) for episode in source] == [20, 18]
@@ -92,7 +92,7 @@ def test_h2o_frames_that_are_not_annotated_are_gaps(tmp_path: Path) -> None:
         open_source(tmp_path / "cam4")
 
 
-def test_umetrack_at_rest_is_its_landmarks_in_metres(tmp_path: Path) -> None:
+def test_umetrack_at_zero_angles_gives_the_rest_landmarks_in_metres(tmp_path: Path) -> None:
     model = umetrack_profile(tmp_path / "umetrack_hand_user_profile.json")
     hand = UmeTrack.load(tmp_path / "umetrack_hand_user_profile.json")
     wrist = np.eye(4)
@@ -105,19 +105,19 @@ def test_umetrack_at_rest_is_its_landmarks_in_metres(tmp_path: Path) -> None:
     np.testing.assert_allclose(right, mirrored @ wrist[:3, :3].T + wrist[:3, 3], atol=1e-12)
 
 
-def test_umetrack_turns_each_joint_about_its_rest_position(tmp_path: Path) -> None:
-    """Of the index finger the second joint (5) moves its first frame (5) and all after it, and no other."""
+def test_umetrack_rotates_each_joint_about_its_rest_position(tmp_path: Path) -> None:
+    """The index finger's second joint (5) moves its landmarks from 5 on, and no others."""
     model = umetrack_profile(tmp_path / "p.json")
     hand, angles = UmeTrack.load(tmp_path / "p.json"), np.zeros(22)
     angles[5] = 0.6
     moved, rest = (hand.landmarks(values, np.eye(4), "left") for values in (angles, np.zeros(22)))
     turn, about_place = about(model["joint_rotation_axes"][5], 0.6), model["joint_rest_positions"][5] / 1000
-    index = [5, 6, 7, 8]  # of our order
+    index = [5, 6, 7, 8]  # in our order
     np.testing.assert_allclose(moved[index], (rest[index] - about_place) @ turn.T + about_place, atol=1e-12)
     others = [i for i in range(21) if i not in index]
     np.testing.assert_allclose(moved[others], rest[others], atol=1e-12)
     angles[:] = 0
-    angles[4] = 0.6  # the first joint carries the whole finger
+    angles[4] = 0.6  # the first joint moves the whole finger
     turn, about_place = about(model["joint_rotation_axes"][4], 0.6), model["joint_rest_positions"][4] / 1000
     np.testing.assert_allclose(
         hand.landmarks(angles, np.eye(4), "left")[index],
@@ -126,7 +126,7 @@ def test_umetrack_turns_each_joint_about_its_rest_position(tmp_path: Path) -> No
     )
 
 
-def test_hot3d_has_left_as_0_and_quaternions_with_w_first(tmp_path: Path) -> None:
+def test_hot3d_hand_0_is_left_and_quaternions_are_wxyz(tmp_path: Path) -> None:
     lines = write_hot3d(tmp_path / "P0001", umetrack=False, sides=("0",))
     source = open_source(tmp_path / "P0001")
     episode = source[0]
@@ -146,7 +146,7 @@ def test_hot3d_has_left_as_0_and_quaternions_with_w_first(tmp_path: Path) -> Non
     assert [len(part) for part in open_source(tmp_path / "P0001")] == [20, N - 21]
 
 
-def test_hot3d_with_a_profile_has_fingers(tmp_path: Path) -> None:
+def test_hot3d_with_a_hand_profile_has_finger_landmarks(tmp_path: Path) -> None:
     write_hot3d(tmp_path / "P0001", umetrack=True)
     umetrack_profile(tmp_path / "P0001/umetrack_hand_user_profile.json")
     assert detect_format(tmp_path) == "hot3d"
@@ -159,7 +159,7 @@ def test_hot3d_with_a_profile_has_fingers(tmp_path: Path) -> None:
     np.testing.assert_allclose(episode.proprio[0, 10:13], (points[4] + points[8]) / 2, atol=1e-6)
 
 
-def test_plain_landmarks_in_metres(tmp_path: Path) -> None:
+def test_landmarks_files_in_metres_are_read_and_pixels_refused(tmp_path: Path) -> None:
     arrays = {f"{side}_points": points for side, points in both_hands().items()}
     np.savez(tmp_path / "landmarks.npz", time_s=np.arange(N) / 30, size=[480, 640], **arrays)
     (tmp_path / "task.txt").write_text("wave\n")
@@ -171,7 +171,7 @@ def test_plain_landmarks_in_metres(tmp_path: Path) -> None:
         open_source(tmp_path / "pixels.npz")
 
 
-def test_damage_is_named_and_the_rest_can_be_read(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_and_can_be_skipped(tmp_path: Path) -> None:
     write_egodex(tmp_path / "0.hdf5")
     (tmp_path / "1.hdf5").write_bytes((tmp_path / "0.hdf5").read_bytes()[:3000])
     with pytest.raises(DatasetError, match=r"1\.hdf5"):
@@ -180,7 +180,7 @@ def test_damage_is_named_and_the_rest_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["egodex", "hot3d", "umetrack", "h2o"])
-def test_damaged_bytes_end_in_one_line(tmp_path: Path, format_: str) -> None:
+def test_damaged_bytes_raise_only_recap_errors(tmp_path: Path, format_: str) -> None:
     folder = tmp_path / "data"
     if format_ == "egodex":
         write_egodex(folder / "0.hdf5")
@@ -198,7 +198,7 @@ def test_damaged_bytes_end_in_one_line(tmp_path: Path, format_: str) -> None:
         for at in rng.integers(len(data), size=5):
             data[at] = rng.integers(256)
         file.write_bytes(data[: rng.integers(len(data))] if rng.random() < 0.3 else data)
-        with suppress(RecapError):  # and nothing else
+        with suppress(RecapError):  # no other error
             for episode in open_source(folder, skip_damaged=True):
                 check_dataset([episode])
         file.write_bytes(whole)

@@ -1,4 +1,4 @@
-"""LeRobot datasets as others write them: older versions, single pictures, AV1, other keys, and damage."""
+"""LeRobot datasets of other tools: older versions, image columns, AV1, other keys, and damage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(root: Path, *, tolerance: float = 6.0, **options: Any) -> None:
 
 @pytest.mark.parametrize("version", ["v2.0", "v2.1"])
 @pytest.mark.parametrize("codec", ["libx264", "libsvtav1"])
-def test_older_versions_have_a_file_an_episode(tmp_path: Path, version: str, codec: str) -> None:
+def test_v2_datasets_with_one_file_per_episode_are_read(tmp_path: Path, version: str, codec: str) -> None:
     root = write_older(tmp_path / "set", version=version, codec=codec)
     check(root)
     assert [episode.task for episode in open_source(root)] == ["task 0", "task 1", "task 0"]
@@ -50,20 +50,20 @@ def test_older_versions_have_a_file_an_episode(tmp_path: Path, version: str, cod
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libsvtav1"])
-def test_a_newer_one_has_its_films_one_after_the_other(tmp_path: Path, codec: str) -> None:
+def test_v3_datasets_with_concatenated_videos_are_read(tmp_path: Path, codec: str) -> None:
     check(write_newer(tmp_path / "set", codec=codec))
 
 
-def test_single_pictures_are_png_or_jpeg_in_the_table(tmp_path: Path) -> None:
+def test_image_columns_of_png_or_jpeg_bytes_are_read(tmp_path: Path) -> None:
     check(write_newer(tmp_path / "newer", dtype="image"), tolerance=0.1)
     root = write_older(tmp_path / "set", dtype="image")
     check(root, tolerance=2.0)
     frames = open_source(root)[0].images["front"]
-    np.testing.assert_array_equal(frames[5], pictures(9)[5])  # PNG, and red is red
+    np.testing.assert_array_equal(frames[5], pictures(9)[5])  # PNG is lossless, and the order is RGB
     np.testing.assert_array_equal(frames[1], pictures(9)[1])
 
 
-def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
+def test_a_damaged_image_cell_is_an_error_with_its_frame(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set", dtype="image")
     path = root / "data/chunk-000/episode_000000.parquet"
     table = pq.read_table(path)
@@ -81,8 +81,8 @@ def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
             frames[bad]
 
 
-def test_foreign_keys_are_known_or_mapped(tmp_path: Path) -> None:
-    """openpi's names are recognised; any other by a mapping; a folder `video` is found."""
+def test_openpi_keys_are_recognised_and_other_keys_need_a_mapping(tmp_path: Path) -> None:
+    """A folder `video` instead of `videos` is found too."""
     check(write_older(tmp_path / "a", state="state", action="actions", cameras=["image"], videos="video"))
     other = write_older(tmp_path / "b", state="joints.now", action="joints.next", cameras=["cam"])
     with pytest.raises(InputError, match="--map proprio=KEY"):
@@ -90,7 +90,7 @@ def test_foreign_keys_are_known_or_mapped(tmp_path: Path) -> None:
     check(other, mapping={"proprio": "joints.now", "action": "joints.next", "image:front": "cam"})
 
 
-def test_a_task_that_only_the_frames_name(tmp_path: Path) -> None:
+def test_the_task_is_read_from_the_frames_if_the_episode_table_has_none(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set")
     lines = [json.loads(line) for line in (root / "meta/episodes.jsonl").read_text().splitlines()]
     text = "".join(json.dumps({k: v for k, v in line.items() if k != "tasks"}) + "\n" for line in lines)
@@ -98,7 +98,7 @@ def test_a_task_that_only_the_frames_name(tmp_path: Path) -> None:
     assert [episode.task for episode in open_source(root)] == ["task 0", "task 1", "task 0"]
 
 
-def test_columns_of_the_episode_table_are_attributes(tmp_path: Path) -> None:
+def test_extra_columns_of_the_episode_table_become_attributes(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set", scenes=["x", "y", "x"])
     assert [episode.attributes for episode in open_source(root)] == [
         {"scene": "x"},
@@ -139,7 +139,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_names_episode_file_and_remedy(tmp_path: Path, kind: str) -> None:
+def test_a_damage_error_names_episode_and_cause_and_damage_can_be_skipped(tmp_path: Path, kind: str) -> None:
     root = write_older(tmp_path / "set")
     break_it, why = DAMAGE[kind]
     break_it(root)
@@ -155,7 +155,7 @@ def test_damage_names_episode_file_and_remedy(tmp_path: Path, kind: str) -> None
     assert [damage.episode for damage in source.damage] == [1]
 
 
-def test_rows_of_no_episode_are_found(tmp_path: Path) -> None:
+def test_rows_that_belong_to_no_episode_are_found(tmp_path: Path) -> None:
     root = write_newer(tmp_path / "set", codec="libx264", n_orphans=4)
     with pytest.raises(DatasetError, match=r"4 rows are of no episode \(number 9\)"):
         list(open_source(root))
@@ -170,7 +170,7 @@ def test_rows_of_no_episode_are_found(tmp_path: Path) -> None:
     assert ["total_episodes is 3" in damage[0], "8 rows are of no episode" in damage[-1]] == [True, True]
 
 
-def test_one_film_of_many_episodes_spoils_only_those_beyond_its_end(tmp_path: Path) -> None:
+def test_a_video_that_ends_early_damages_only_the_episodes_after_its_end(tmp_path: Path) -> None:
     root = write_newer(tmp_path / "set", codec="libx264")
     write_film(root / f"videos/{FRONT}/chunk-000/file-000.mp4", pictures(20))
     assert [damage.episode for damage in open_source(root).damage] == [2]

@@ -1,4 +1,4 @@
-"""robomimic files, and what strangers' HDF5 can do to a reader."""
+"""robomimic files, and malformed or malicious HDF5."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 
 
-def test_the_default_joins_the_usual_keys(tmp_path: Path) -> None:
+def test_the_usual_keys_are_read_without_a_mapping(tmp_path: Path) -> None:
     source = open_source(write_robomimic(tmp_path / "lift.hdf5"))
     assert (source.format, len(source)) == ("robomimic", 2)
     episode = source[1]
@@ -33,13 +33,13 @@ def test_the_default_joins_the_usual_keys(tmp_path: Path) -> None:
     assert not [f for f in check_dataset(source) if f.severity == "error"]
 
 
-def test_demonstrations_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_demonstrations_are_sorted_by_their_number(tmp_path: Path) -> None:
     source = open_source(write_robomimic(tmp_path / "many.h5", tuple(range(3, 15))))
     assert source.describe().lengths == tuple(range(3, 15))
     assert [len(episode) for episode in source] == list(range(3, 15))
 
 
-def test_a_mapping_chooses_columns_and_turns_quaternions(tmp_path: Path) -> None:
+def test_a_mapping_selects_columns_and_converts_quaternions(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     mapping = {
         "proprio": "obs/robot0_eef_pos[0:2] + obs/robot0_eef_quat@xyzw+obs/robot0_gripper_qpos[1]",
@@ -68,7 +68,7 @@ def test_a_mapping_chooses_columns_and_turns_quaternions(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", ["agent_pos", "state"])
-def test_a_single_state_is_found(tmp_path: Path, state: str) -> None:
+def test_a_single_state_key_is_recognised(tmp_path: Path, state: str) -> None:
     with h5py.File(tmp_path / "push.hdf5", "w") as file:
         file["data/demo_0/actions"] = path_of(8, 1, 2)
         file[f"data/demo_0/obs/{state}"] = path_of(8, 2, 2)
@@ -76,11 +76,11 @@ def test_a_single_state_is_found(tmp_path: Path, state: str) -> None:
         file["data/demo_0"].attrs["language_instruction"] = "push the T"
     episode = open_source(tmp_path / "push.hdf5", fps=10)[0]
     np.testing.assert_array_equal(episode.proprio, path_of(8, 2, 2).astype(np.float32))
-    np.testing.assert_array_equal(episode.images["image"][5], image(5))  # channels first become last
+    np.testing.assert_array_equal(episode.images["image"][5], image(5))  # channels first are moved last
     assert episode.task == "push the T"
 
 
-def test_frames_can_be_sent_to_another_process(tmp_path: Path) -> None:
+def test_lazy_frames_can_be_pickled_and_sliced(tmp_path: Path) -> None:
     frames = open_source(write_robomimic(tmp_path / "lift.hdf5"))[0].images["agentview"]
     again = pickle.loads(pickle.dumps(frames))
     assert len(again) == 12
@@ -89,7 +89,7 @@ def test_frames_can_be_sent_to_another_process(tmp_path: Path) -> None:
     assert len(frames[2:5]) == 3
 
 
-def test_what_does_not_say_its_rate_asks_for_it(tmp_path: Path) -> None:
+def test_a_missing_frame_rate_asks_for_fps(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5", control_freq=None)
     with pytest.raises(InputError, match="--fps 20"):
         open_source(path)
@@ -120,7 +120,7 @@ def test_what_does_not_say_its_rate_asks_for_it(tmp_path: Path) -> None:
         ({"task": "a\x1b[31m"}, "no line of text"),
     ],
 )
-def test_a_mapping_that_makes_no_sense(tmp_path: Path, mapping: dict[str, str], words: str) -> None:
+def test_a_wrong_mapping_is_a_one_line_error(tmp_path: Path, mapping: dict[str, str], words: str) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5", (4,))
     with pytest.raises(InputError, match=words) as caught:
         open_source(path, mapping=mapping)
@@ -128,7 +128,7 @@ def test_a_mapping_that_makes_no_sense(tmp_path: Path, mapping: dict[str, str], 
     assert len(str(caught.value)) < 600
 
 
-def test_without_a_state_the_choice_is_shown(tmp_path: Path) -> None:
+def test_an_unrecognised_state_is_an_error_that_lists_the_keys(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "odd.hdf5", "w") as file:
         file["data/demo_0/actions"] = path_of(8, 1, 2)
         file["data/demo_0/obs/tool"] = path_of(8, 2, 2)
@@ -144,7 +144,7 @@ def refused(path: Path, words: str, **options: object) -> None:
     assert path.name in str(caught.value)
 
 
-def test_huge_claims_are_refused_unread(tmp_path: Path) -> None:
+def test_huge_declared_shapes_and_chunks_are_refused_before_reading(tmp_path: Path) -> None:
     path = tmp_path / "huge.hdf5"
     with h5py.File(path, "w") as file:
         demo = file.create_group("data/demo_0")
@@ -180,14 +180,14 @@ def test_links_out_of_the_file_are_not_followed(tmp_path: Path) -> None:
     refused(path, "another file", mapping={"proprio": "obs/virtual"})
 
 
-def test_what_is_missing_from_a_later_demonstration_is_named(tmp_path: Path) -> None:
+def test_a_key_missing_from_a_later_demonstration_is_named(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "r+") as file:
         del file["data/demo_1/obs/robot0_eef_pos"]
     refused(path, "robot0_eef_pos' is missing")
 
 
-def test_numbers_that_are_none(tmp_path: Path) -> None:
+def test_text_and_complex_values_are_not_numbers(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "r+") as file:
         del file["data/demo_1/actions"]
@@ -198,25 +198,25 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
         open_source(path, mapping={"proprio": "obs/complex"})
 
 
-def test_a_quaternion_of_zeros_is_named(tmp_path: Path) -> None:
+def test_a_zero_quaternion_is_an_error(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     with h5py.File(path, "r+") as file:
         file["data/demo_0/obs/robot0_eef_quat"][3] = 0
     refused(path, "quaternion of zeros", mapping={"proprio": "obs/robot0_eef_quat@xyzw"})
 
 
-def test_odd_names_and_endless_nesting(tmp_path: Path) -> None:
+def test_odd_key_names_and_cyclic_groups_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "odd.hdf5", "w") as file:
         file["data/demo_0/actions"] = path_of(6, 0, 2)
         file["data/demo_0/obs/a\nb"] = path_of(6, 0, 2)
     refused(tmp_path / "odd.hdf5", "odd name")
     with h5py.File(tmp_path / "loop.hdf5", "w") as file:
         file["data/demo_0/actions"] = path_of(6, 0, 2)
-        file["data/demo_0/again"] = file["data/demo_0"]  # a hard link to its own group
+        file["data/demo_0/again"] = file["data/demo_0"]  # a hard link to its own parent
     refused(tmp_path / "loop.hdf5", "nested too deeply")
 
 
-def test_attributes_that_are_no_json_are_passed_over(tmp_path: Path) -> None:
+def test_attributes_that_are_not_json_are_ignored(tmp_path: Path) -> None:
     path = write_robomimic(tmp_path / "lift.hdf5")
     for text in ("{", "[1]", '{"env_kwargs": 3}', "[" * 100_000):
         with h5py.File(path, "r+") as file:
@@ -228,7 +228,7 @@ def test_attributes_that_are_no_json_are_passed_over(tmp_path: Path) -> None:
         open_source(path)
 
 
-def test_a_cut_file_is_one_line(tmp_path: Path) -> None:
+def test_a_truncated_file_is_a_one_line_error(tmp_path: Path) -> None:
     whole = write_robomimic(tmp_path / "lift.hdf5", (5,)).read_bytes()
     path = tmp_path / "cut.hdf5"
     for length in (0, 1, 8, 100, len(whole) // 2, len(whole) - 1):
@@ -236,12 +236,12 @@ def test_a_cut_file_is_one_line(tmp_path: Path) -> None:
         refused(path, "cannot be read")
 
 
-def test_flipped_bytes_raise_nothing_but_our_own(tmp_path: Path) -> None:
+def test_flipped_bytes_raise_only_recap_errors(tmp_path: Path) -> None:
     whole = bytearray(write_robomimic(tmp_path / "lift.hdf5", (5,), text=np.bytes_).read_bytes())
     with h5py.File(tmp_path / "lift.hdf5") as file:
         image_at = file["data/demo_0/obs/agentview_image"].id.get_offset()
         image_size = file["data/demo_0/obs/agentview_image"].size
-    # Pixels are most of the file and cannot be wrong: the bytes that mean something are flipped.
+    # Flip only bytes outside the pixels: any pixel value is valid, and pixels are most of the file.
     targets = [i for i in range(len(whole)) if not image_at <= i < image_at + image_size]
     rng = np.random.default_rng(0)
     path = tmp_path / "flipped.hdf5"
@@ -262,13 +262,15 @@ def test_flipped_bytes_raise_nothing_but_our_own(tmp_path: Path) -> None:
     assert min(outcomes.values()) > 10
 
 
-def test_a_damaged_heap_of_texts_kills_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library itself crashes or loops on some of these; the texts are read where that does no harm."""
+def test_a_damaged_string_heap_does_not_crash_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The HDF5 library crashes or loops on some of these, so strings are read in a child process."""
     monkeypatch.setattr("recap.pool.importers.strings._TIMEOUT_S", 2.0)
     whole = write_robomimic(tmp_path / "lift.hdf5", (5,)).read_bytes()
     heap = whole.index(b"GCOL")
     length = int.from_bytes(whole[heap + 24 : heap + 32], "little")
-    rest = heap + 32 + (length + 7) // 8 * 8  # the entry of the unused space behind the one text
+    rest = heap + 32 + (length + 7) // 8 * 8  # the heap's entry for the unused space after its one string
     path = tmp_path / "heap.hdf5"
     for at in (rest + 9, heap + 8):
         damaged = bytearray(whole)
@@ -280,7 +282,7 @@ def test_a_damaged_heap_of_texts_kills_nobody(tmp_path: Path, monkeypatch: pytes
             assert "the HDF5 library fails on the text of 'env_args'" in str(error)  # noqa: PT017
 
 
-def test_a_reader_of_texts_that_never_ends_is_stopped(
+def test_a_string_reader_that_hangs_is_stopped_after_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = tmp_path / "child.py"

@@ -1,4 +1,4 @@
-"""RoboTwin 2.0: both layouts, colours, poses, and what lies beside the files."""
+"""RoboTwin 2.0: both layouts, colours, poses, and the files beside the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recap.pool.importers import open_source
 from recap.pool.importers.checks import check_dataset
 
 
-def test_the_layout_of_the_release(tmp_path: Path) -> None:
+def test_the_release_layout_is_read(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "grab_roller/demo_clean")
     source = open_source(folder)
     assert (source.format, len(source)) == ("robotwin", 2)
@@ -43,28 +43,28 @@ def test_the_layout_of_the_release(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["data", "data/episode0.hdf5"])
-def test_a_folder_of_files_or_one_file_will_do(tmp_path: Path, what: str) -> None:
+def test_the_data_folder_or_a_single_file_can_be_opened(tmp_path: Path, what: str) -> None:
     source = open_source(write_robotwin(tmp_path / "task/config") / what)
     assert source.format == "robotwin"
     assert source[0].task == "grab roller 0"
     assert source[0].attributes["seed"] == 7
 
 
-def test_red_stays_red(tmp_path: Path) -> None:
+def test_images_are_rgb_although_the_jpegs_have_red_and_blue_swapped(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     frame = open_source(folder)[0].images["head"][2]
     assert frame.shape == (32, 48, 3)
     assert np.abs(frame[20, 20].astype(int) - RED).max() < 12
     assert np.abs(frame.astype(int) - image(2)).mean() < 4
-    # The file itself says blue: OpenCV took the RGB array for BGR. Its decoder gives the array back as it
-    # was; any other decoder says what the file says, which is OpenCV's result the other way round.
+    # In the file red and blue are swapped, because OpenCV encoded the RGB array as BGR. OpenCV's decoder
+    # swaps them back; a standard decoder returns blue for red.
     data = np.frombuffer(jpegs(1)[0], np.uint8)
     other = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)
     assert other is not None
     assert other[20, 20, 2] > 150
 
 
-def test_frames_are_decoded_when_asked_for(tmp_path: Path) -> None:
+def test_frames_are_decoded_on_access(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     with h5py.File(folder / "data/episode0.hdf5", "r+") as file:
         file["observation/head_camera/rgb"][4] = b"\xff\xd8no jpeg"
@@ -74,7 +74,7 @@ def test_frames_are_decoded_when_asked_for(tmp_path: Path) -> None:
         frames[4]
 
 
-def test_a_jpeg_that_claims_a_huge_picture_is_not_decoded(tmp_path: Path) -> None:
+def test_a_jpeg_that_declares_a_huge_size_is_not_decoded(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     data = bytearray(jpegs(1)[0])
     at = data.index(b"\xff\xc0")
@@ -87,7 +87,7 @@ def test_a_jpeg_that_claims_a_huge_picture_is_not_decoded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("action_poses", [True, False])
-def test_the_layout_of_the_main_branch(tmp_path: Path, action_poses: bool) -> None:
+def test_the_main_branch_layout_is_read(tmp_path: Path, action_poses: bool) -> None:
     path = tmp_path / "mic/clean/data/episode_0000003.hdf5"
     write_robotwin_v1(path, action_poses=action_poses, text=str if action_poses else np.bytes_)
     episode = open_source(path)[0]
@@ -101,7 +101,7 @@ def test_the_layout_of_the_main_branch(tmp_path: Path, action_poses: bool) -> No
     assert np.abs(episode.images["head"][0][20, 20].astype(int) - RED).max() < 12
 
 
-def test_the_rate_is_read_where_it_is_kept(tmp_path: Path) -> None:
+def test_the_frame_rate_is_read_from_the_file_if_it_has_one(tmp_path: Path) -> None:
     path = write_robotwin_v1(tmp_path / "data/episode0.hdf5")
     with h5py.File(path, "r+") as file:
         file["additional_info/frequency"] = 25
@@ -114,7 +114,7 @@ def test_the_rate_is_read_where_it_is_kept(tmp_path: Path) -> None:
         open_source(path)[0]
 
 
-def test_joints_serve_where_there_are_no_poses(tmp_path: Path) -> None:
+def test_joints_are_used_if_there_are_no_poses(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "episode0.hdf5", "w") as file:
         file["joint_action/vector"] = path_of(6, 0, 14)
     episode = open_source(tmp_path / "episode0.hdf5")[0]
@@ -135,7 +135,7 @@ def test_joints_serve_where_there_are_no_poses(tmp_path: Path) -> None:
         ("{}", ""),
     ],
 )
-def test_instructions_in_any_dress(tmp_path: Path, text: str, task: str) -> None:
+def test_the_task_is_read_from_any_form_of_instructions(tmp_path: Path, text: str, task: str) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     (folder / "instructions/episode0.json").write_text(text)
     assert open_source(folder)[0].task == task
@@ -153,7 +153,7 @@ def test_instructions_in_any_dress(tmp_path: Path, text: str, task: str) -> None
         ("scene_info.json", " " * 2**21),
     ],
 )
-def test_damage_beside_the_file_is_named(tmp_path: Path, name: str, text: str) -> None:
+def test_damaged_files_beside_the_data_are_a_one_line_error(tmp_path: Path, name: str, text: str) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     (folder / name).write_text(text)
     with pytest.raises(DatasetError) as caught:
@@ -162,7 +162,7 @@ def test_damage_beside_the_file_is_named(tmp_path: Path, name: str, text: str) -
     assert len(str(caught.value)) < 600
 
 
-def test_cameras_with_odd_names(tmp_path: Path) -> None:
+def test_a_camera_with_an_odd_name_is_refused(tmp_path: Path) -> None:
     path = write_robotwin_v1(tmp_path / "data/episode0.hdf5")
     with h5py.File(path, "r+") as file:
         file.move("vision/cam_head", "vision/.hidden")
@@ -170,7 +170,7 @@ def test_cameras_with_odd_names(tmp_path: Path) -> None:
         open_source(path)
 
 
-def test_a_missing_key_of_a_later_file_is_named(tmp_path: Path) -> None:
+def test_a_key_missing_from_a_later_file_is_named(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config")
     with h5py.File(folder / "data/episode1.hdf5", "r+") as file:
         del file["endpose/left_endpose"]
@@ -180,7 +180,7 @@ def test_a_missing_key_of_a_later_file_is_named(tmp_path: Path) -> None:
         source[1]
 
 
-def test_flipped_bytes_raise_nothing_but_our_own(tmp_path: Path) -> None:
+def test_flipped_bytes_raise_only_recap_errors(tmp_path: Path) -> None:
     path = write_robotwin_v1(tmp_path / "data/episode0.hdf5", 4, text=np.bytes_)
     whole = path.read_bytes()
     rng = np.random.default_rng(1)
@@ -198,7 +198,7 @@ def test_flipped_bytes_raise_nothing_but_our_own(tmp_path: Path) -> None:
             assert "\n" not in str(error)  # noqa: PT017
 
 
-def test_json_of_scenes_may_hold_anything(tmp_path: Path) -> None:
+def test_only_finite_short_scalars_of_scene_info_become_attributes(tmp_path: Path) -> None:
     folder = write_robotwin(tmp_path / "task/config", 1)
     scene = {"info": {"{A}": [1], "n": 3, "nan": float("nan"), "long": "x" * 999}, "cluttered": True}
     (folder / "scene_info.json").write_text(json.dumps({"episode_0": scene, "other": 1}))
@@ -210,8 +210,8 @@ def test_json_of_scenes_may_hold_anything(tmp_path: Path) -> None:
     }
 
 
-def test_marked_pictures_are_not_swapped(tmp_path: Path) -> None:
-    """Newer files hold JPEGs as everyone writes them, and say so in a comment of each."""
+def test_jpegs_marked_as_rgb_are_not_swapped(tmp_path: Path) -> None:
+    """Newer files hold standard JPEGs and mark each by a JPEG comment."""
     folder = write_robotwin(tmp_path / "task/config", 1)
     plain = cv2.imencode(".jpg", image(2)[:, :, ::-1])[1].tobytes()
     end = 4 + int.from_bytes(plain[4:6])  # of the first segment

@@ -1,4 +1,4 @@
-"""Tracked hands: poses in two kinds of file, a video beside them."""
+"""Tracked hand poses in CSV or NPZ, with a video beside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recap.video import write_video
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_one_hand(tmp_path: Path, kind: str) -> None:
+def test_a_take_with_one_hand_is_read(tmp_path: Path, kind: str) -> None:
     source = open_source(write_tracked(tmp_path / "take1", kind=kind))
     assert (source.format, len(source)) == ("tracked", 1)
     episode = source[0]
@@ -38,7 +38,7 @@ def test_one_hand(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_two_hands_and_many_takes(tmp_path: Path, kind: str) -> None:
+def test_a_folder_of_takes_with_two_hands_is_read(tmp_path: Path, kind: str) -> None:
     for i in range(3):
         write_tracked(tmp_path / f"takes/take{i}", hands=("left_", "right_"), n=10 + i, kind=kind)
     source = open_source(tmp_path / "takes")
@@ -49,7 +49,7 @@ def test_two_hands_and_many_takes(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_a_long_take_is_more_than_a_megabyte(tmp_path: Path, kind: str) -> None:
+def test_a_take_of_more_than_a_megabyte_is_read(tmp_path: Path, kind: str) -> None:
     folder = write_tracked(tmp_path / "take", n=2)
     (folder / "video.mp4").unlink()
     n = 45_000
@@ -65,7 +65,7 @@ def test_a_long_take_is_more_than_a_megabyte(tmp_path: Path, kind: str) -> None:
     assert len(open_source(folder)[0]) == n
 
 
-def test_a_video_of_another_rate_is_matched_by_time(tmp_path: Path) -> None:
+def test_video_frames_are_matched_to_poses_by_time(tmp_path: Path) -> None:
     folder = write_tracked(tmp_path / "take", n=10)
     write_video(folder / "video.mp4", (image(i) for i in range(19)), 20)
     frames = open_source(folder)[0].images["video"]
@@ -97,7 +97,7 @@ def test_a_video_of_another_rate_is_matched_by_time(tmp_path: Path) -> None:
         ("time_s,x\n" + "9" * 200_000, "limit|header"),
     ],
 )
-def test_a_table_with_a_fault(tmp_path: Path, text: str, words: str) -> None:
+def test_a_faulty_csv_is_a_one_line_error(tmp_path: Path, text: str, words: str) -> None:
     folder = write_tracked(tmp_path / "take")
     (folder / "poses.csv").write_text(text)
     with pytest.raises(DatasetError, match=words) as caught:
@@ -120,7 +120,7 @@ def npy(shape: str, data: bytes = b"", descr: str = "'<f8'") -> bytes:
         (b"nonsense", "cannot be read"),
     ],
 )
-def test_arrays_with_a_fault(tmp_path: Path, member: bytes, words: str) -> None:
+def test_a_faulty_npz_array_is_an_error(tmp_path: Path, member: bytes, words: str) -> None:
     folder = write_tracked(tmp_path / "take", kind="npz")
     good = io.BytesIO()
     np.savez(good, time_s=np.arange(4.0), quaternion=quaternions(4), gripper=gripper(4))
@@ -132,7 +132,7 @@ def test_arrays_with_a_fault(tmp_path: Path, member: bytes, words: str) -> None:
         open_source(folder)[0]
 
 
-def test_cut_and_flipped_archives(tmp_path: Path) -> None:
+def test_truncated_and_flipped_archives_raise_only_dataset_errors(tmp_path: Path) -> None:
     folder = write_tracked(tmp_path / "take", kind="npz")
     whole = (folder / "poses.npz").read_bytes()
     rng = np.random.default_rng(2)
@@ -147,12 +147,12 @@ def test_cut_and_flipped_archives(tmp_path: Path) -> None:
             assert "\n" not in str(error)  # noqa: PT017
 
 
-def test_times_are_the_source_s_own(tmp_path: Path) -> None:
+def test_a_frame_rate_for_a_source_with_timestamps_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its own times"):
         open_source(write_tracked(tmp_path / "take"), fps=30)
 
 
-def test_another_mapping(tmp_path: Path) -> None:
+def test_a_mapping_selects_columns_of_a_take(tmp_path: Path) -> None:
     mapping = {"proprio": "xyz", "action": "next:xyz", "task": "wave"}
     episode = open_source(write_tracked(tmp_path / "take"), mapping=mapping)[0]
     np.testing.assert_allclose(episode.proprio, path_of(12), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Films encoded by the nodes of a cluster: the pool is the one that one machine makes."""
+"""Videos encoded on a Ray cluster: the pool equals the one that a single machine makes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add(pool: str | Path, source: Path, *more: str) -> str:
 
 @pytest.fixture(scope="module")
 def here(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Pool:
-    """As one machine makes it."""
+    """The pool that a single machine makes."""
     pool = Pool.create(tmp_path_factory.mktemp("here") / "pool")
     assert f"Added {N} episodes" in add(pool.uri, source)
     return pool
@@ -73,7 +73,7 @@ def pool(tmp_path: Path) -> Pool:
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, str]]]:
-    """What a cluster was asked for; the last part is done first, and a part is sent back twice."""
+    """The parts given to a fake cluster, which returns the last part first and one part twice."""
     asked: list[list[tuple[int, str]]] = []
 
     def cluster(work: partial[Films], items: Sequence[tuple[int, str]], most: int, _: str) -> Iterator[Films]:
@@ -88,28 +88,28 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, str]]]:
 
 
 def contents(pool: Pool) -> tuple[list[tuple[int, str, str]], list[str]]:
-    """Every row in its order, by hash, which its films' hashes are part of; and the films."""
+    """Every row in order, by its hash, which includes its videos' hashes; and the video files."""
     fresh = Pool.open(pool.uri)
     assert fresh.verify().ok
     return [(key.seq, key.id, key.sha256) for key in fresh.index().keys], fresh.files.names("blobs")
 
 
-def test_the_pool_is_the_one_that_one_machine_makes(
+def test_a_cluster_makes_the_same_pool_as_one_machine(
     pool: Pool, here: Pool, source: Path, parts: list[list[tuple[int, str]]]
 ) -> None:
     assert f"Added {N} episodes" in add(pool.uri, source, "--ray", "somewhere:1")
     assert contents(pool) == contents(here)
-    assert len(pool.versions()) == len(here.versions()), "and it was made in the same steps"
+    assert len(pool.versions()) == len(here.versions()), "it was made in the same number of versions"
     n_asked = len(parts)
     assert f"Added 0 episodes ({N} were there)" in add(pool.uri, source, "--ray", "somewhere:1")
-    assert len(parts) == n_asked, "what is there is not encoded again"
+    assert len(parts) == n_asked, "existing episodes are not encoded again"
 
 
 def reading(pool: Pool, source: Path) -> Reading:
     return Reading(pool.uri, source, "robomimic", {"image:top": "obs/image"}, 10.0, None, SIZE)
 
 
-def test_what_was_added_before_an_interruption_stays(
+def test_an_interrupted_import_continues_where_it_stopped(
     pool: Pool, here: Pool, source: Path, parts: list[list[tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete, n_added = Pool.add, []
@@ -143,7 +143,7 @@ def open_and_add(pool: Pool, source: Path) -> None:
     )
 
 
-def test_a_film_that_went_missing_before_its_episode_was_added_is_encoded_here(
+def test_a_video_that_is_missing_when_its_episode_is_added_is_encoded_locally(
     pool: Pool, here: Pool, source: Path, parts: list[list[tuple[int, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = Pool.add
@@ -159,7 +159,9 @@ def test_a_film_that_went_missing_before_its_episode_was_added_is_encoded_here(
     assert all(len(list(episode.images["top"])) == 12 for episode in Pool.open(pool.uri))
 
 
-def test_a_node_that_differs_says_so(pool: Pool, source: Path, tmp_path: Path) -> None:
+def test_a_node_with_other_versions_paths_or_episodes_is_an_error(
+    pool: Pool, source: Path, tmp_path: Path
+) -> None:
     part = on_nodes._encode_part
     how = reading(pool, source)
     with pytest.raises(InputError, match=r"not recap 0\.0, av 0: install the same there"):
@@ -173,7 +175,7 @@ def test_a_node_that_differs_says_so(pool: Pool, source: Path, tmp_path: Path) -
     assert pool.files.names("blobs") == []
 
 
-def test_films_that_went_to_another_pool_are_not_believed(
+def test_videos_that_nodes_wrote_to_another_pool_are_an_error(
     pool: Pool, source: Path, tmp_path: Path, parts: list[list[tuple[int, str]]]
 ) -> None:
     other = Pool.create(tmp_path / "other")
@@ -184,7 +186,7 @@ def test_films_that_went_to_another_pool_are_not_believed(
         list(films_by_nodes(pool.files, how, numbers, "somewhere:1", episodes))
 
 
-def test_no_cluster_is_one_line_and_nothing_is_read(
+def test_an_unreachable_cluster_is_an_error_before_the_dataset_is_read(
     pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match=r"Ray cluster.*127\.0\.0\.1:1"):
@@ -195,11 +197,11 @@ def test_no_cluster_is_one_line_and_nothing_is_read(
 
 
 @pytest.mark.long
-def test_two_nodes_add_what_one_machine_adds_though_one_dies(
+def test_two_nodes_make_the_same_pool_as_one_machine_even_if_one_dies(
     pool: Pool, here: Pool, source: Path, object_store: str, tmp_path: Path
 ) -> None:
     long = write(tmp_path / "long.hdf5", N, 60, 48)
-    size = ("--image-size", "256")  # which takes an encoder long enough to be killed at it
+    size = ("--image-size", "256")  # large enough that the encoder can be killed while it works
     alone = Pool.create(tmp_path / "alone")
     add(alone.uri, long, *size)
     remote = Pool.create(f"{object_store}/pool")
@@ -231,5 +233,5 @@ def test_two_nodes_add_what_one_machine_adds_though_one_dies(
     assert contents(pool) == contents(alone)
     assert contents(remote) == contents(here)
     digests = {name.rpartition("/")[2].removesuffix(".mp4") for name in pool.files.names("blobs")}
-    assert len(digests) == N, "each film once"
+    assert len(digests) == N, "each video is there once"
     assert all(pool.files.exists(blob_name(digest)) for digest in digests)

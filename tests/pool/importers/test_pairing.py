@@ -1,4 +1,4 @@
-"""Which demonstrations are pairs: one rule for both sides."""
+"""Rules that pair demonstrations by scene, for datasets and for pools."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def scenes(place: Path, rule: str) -> list[str]:
     return [view.episode(name).scene_id for name in view.episode_ids]
 
 
-def test_by_default_the_ids_they_carry() -> None:
+def test_pairing_by_scene_keeps_the_scene_ids() -> None:
     episodes = [toy_episode("a"), toy_episode("b")]
     assert [episode.scene_id for episode in paired(episodes, "scene")] == [e.scene_id for e in episodes]
 
 
-def test_by_order_within_a_task_in_datasets_and_pools(tmp_path: Path) -> None:
+def test_pairing_by_order_counts_within_each_task_in_datasets_and_pools(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set")
     wanted = ["task 0/0", "task 1/0", "task 0/1"]
     assert scenes(root, "order") == wanted
@@ -37,7 +37,7 @@ def test_by_order_within_a_task_in_datasets_and_pools(tmp_path: Path) -> None:
     assert scenes(tmp_path / "pool", "order") == wanted
 
 
-def test_by_a_column_of_the_episode_table(tmp_path: Path) -> None:
+def test_pairing_by_a_column_of_the_episode_table(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set", scenes=["x", "y", "x"])
     assert scenes(root, "column:scene") == ["x", "y", "x"]
     with pytest.raises(InputError, match="has no column 'seen' to pair by: it has scene") as caught:
@@ -45,7 +45,7 @@ def test_by_a_column_of_the_episode_table(tmp_path: Path) -> None:
     assert caught.value.code == "input.pairing"
 
 
-def test_by_a_column_of_the_frames_that_is_the_same_in_all(tmp_path: Path) -> None:
+def test_pairing_by_a_frame_column_that_is_constant_in_each_episode(tmp_path: Path) -> None:
     root = write_older(tmp_path / "set")
     info = json.loads((root / "meta/info.json").read_text())
     for name in ("place", "speed"):
@@ -63,7 +63,7 @@ def test_by_a_column_of_the_frames_that_is_the_same_in_all(tmp_path: Path) -> No
         scenes(root, "column:frame_index")
 
 
-def test_by_a_table_of_episodes(tmp_path: Path) -> None:
+def test_pairing_by_a_csv_table(tmp_path: Path) -> None:
     root, table = write_older(tmp_path / "set"), tmp_path / "pairs.csv"
     table.write_text("episode,scene\nset/2,kitchen\nother/9,kitchen\n")
     assert scenes(root, str(table)) == ["set/0", "set/1", "kitchen"]
@@ -75,7 +75,7 @@ def test_by_a_table_of_episodes(tmp_path: Path) -> None:
         scenes(root, str(table))
 
 
-def test_what_is_no_rule_lists_them(tmp_path: Path) -> None:
+def test_an_unknown_pairing_rule_is_an_error_that_lists_the_rules(tmp_path: Path) -> None:
     for rule in ("scenes", "column:", "order "):
         with pytest.raises(InputError, match="choose one of scene, order, column:NAME") as caught:
             list(paired([replace(toy_episode("a"))], rule))

@@ -1,4 +1,4 @@
-"""Where episodes of two arms fail, on trajectories that were made up and on one that was not."""
+"""Failure classes of two-arm episodes, on made trajectories and on one of the expert."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ from recap_worlds.dualarm.tasks.task import State
 Spot = tuple[float, float, float]
 NOBODY: frozenset[str] = frozenset()
 LEFT, RIGHT, BOTH = frozenset({"left"}), frozenset({"right"}), frozenset({"left", "right"})
-# Where things stand at first.
+# Positions of the objects at the start.
 STARTS: dict[str, dict[str, Spot]] = {
     "move_can_pot": {"can": (0.3, 0.0, 0.0), "pot": (0.0, 0.0, 0.0)},
     "place_cans_plasticbox": {
@@ -57,7 +57,7 @@ def moment(
     joints: Mapping[str, float] | None = None,
     grip: float = 1.0,
 ) -> Moment:
-    """Things at their starts but for `at`, touched `by` nobody else; resting, or what is touched is not."""
+    """Objects at their starts except `at`, touched `by`; unless resting, touched objects do not rest."""
     start, by = STARTS[task], by or {}
     state = State(
         objects={name: pose({**start, **(at or {})}[name]) for name in start},
@@ -78,7 +78,7 @@ def in_hand(task: str, thing: str, spot: Spot, by: frozenset[str] = RIGHT) -> li
     return [moment(task, {thing: spot}, {thing: by}, resting=False)] * HELD_STEPS
 
 
-def test_every_task_says_what_has_to_be_taken() -> None:
+def test_every_task_has_needs_that_name_its_objects() -> None:
     assert set(NEEDS) == {*SEEN, *UNSEEN}
     for key, needs in NEEDS.items():
         bodies = task_named(key).bodies
@@ -86,7 +86,7 @@ def test_every_task_says_what_has_to_be_taken() -> None:
         assert {need.thing for need in needs} | {need.of for need in needs if need.of} <= things
 
 
-def test_what_is_never_touched_was_not_reached() -> None:
+def test_an_object_never_touched_is_a_failure_to_reach() -> None:
     assert kind("move_can_pot", [moment("move_can_pot")] * 20) == "reach"
     touched_the_pot = moment("move_can_pot", by={"pot": RIGHT})
     assert kind("move_can_pot", [touched_the_pot] * 20) == "reach"
@@ -96,26 +96,26 @@ def test_what_is_never_touched_was_not_reached() -> None:
     "tried",
     [
         [moment("move_can_pot", by={"can": RIGHT})],
-        [moment("move_can_pot", {"can": (0.3 + 1.01 * MOVED_M, 0, 0)})],  # by an arm: no finger touches it
+        [moment("move_can_pot", {"can": (0.3 + 1.01 * MOVED_M, 0, 0)})],  # by an arm, no finger touches it
         [moment("move_can_pot", {"can": BESIDE}, {"can": RIGHT})] * 20,  # pushed there along the table
         in_hand("move_can_pot", "can", UP)[1:],  # not long enough
     ],
 )
-def test_what_is_touched_or_moved_but_never_borne_was_not_grasped(tried: list[Moment]) -> None:
+def test_an_object_touched_or_pushed_but_not_held_is_a_failure_to_grasp(tried: list[Moment]) -> None:
     assert kind("move_can_pot", tried) == "grasp"
 
 
-def test_one_hand_is_no_grasp_of_what_takes_two() -> None:
+def test_an_object_for_two_hands_held_by_one_is_a_failure_to_grasp() -> None:
     assert kind("lift_pot", in_hand("lift_pot", "pot", (0, 0, 0.1))) == "grasp"
     assert kind("lift_pot", in_hand("lift_pot", "pot", (0, 0, 0.05), BOTH)) == "transport"
 
 
-def test_what_is_held_but_never_where_it_belongs_was_not_brought() -> None:
+def test_an_object_held_but_not_brought_is_a_failure_to_transport() -> None:
     elsewhere = [moment("move_can_pot", {"can": (0.3, 0.2, 0.0)})]
     assert kind("move_can_pot", in_hand("move_can_pot", "can", UP), elsewhere) == "transport"
 
 
-def test_what_is_brought_but_not_let_go_is_not_finished() -> None:
+def test_an_object_brought_but_not_released_is_a_failure_to_finish() -> None:
     there = moment("move_can_pot", {"can": BESIDE}, {"can": RIGHT})
     task = task_named("move_can_pot")
     assert not task.success(there.state)
@@ -123,12 +123,12 @@ def test_what_is_brought_but_not_let_go_is_not_finished() -> None:
     assert kind("move_can_pot", in_hand("move_can_pot", "can", UP), [there]) == "finish"
 
 
-def test_what_is_lifted_but_stays_in_the_same_hand_is_not_handed_over() -> None:
+def test_an_object_that_stays_in_the_same_hand_is_a_failure_to_hand_over() -> None:
     assert kind("handover_mic", in_hand("handover_mic", "microphone", UP)) == "hand-over"
     assert kind("handover_mic", in_hand("handover_mic", "microphone", (0.2, 0, 0.02))) == "transport"
 
 
-def test_the_first_thing_that_is_missed_decides() -> None:
+def test_the_first_unmet_need_decides_the_class() -> None:
     task = "place_cans_plasticbox"
     missed = [moment(task, by={"left_can": LEFT})]
     assert kind(task, missed) == "grasp"  # though the right can was never reached
@@ -144,7 +144,7 @@ def test_the_first_thing_that_is_missed_decides() -> None:
         ("click_bell", "button", "bell", 0.0005, 0.004, 0.008),  # m
     ],
 )
-def test_a_part_is_held_once_it_gives_way(
+def test_a_joint_part_counts_as_held_once_it_moves(
     task: str, part: str, body: str, little: float, some: float, enough: float
 ) -> None:
     def moved(by: float) -> list[Moment]:
@@ -158,7 +158,7 @@ def test_a_part_is_held_once_it_gives_way(
     assert kind(task, moved(some), moved(enough)) == "finish"
 
 
-def test_an_expert_passes_every_stage_in_turn() -> None:
+def test_the_expert_passes_every_stage_in_order() -> None:
     env = DualArmEnv("move_can_pot", image_size=0)
     env.reset(seed=500)
     expert = Expert("move_can_pot")
@@ -180,7 +180,7 @@ def test_an_expert_passes_every_stage_in_turn() -> None:
     env.close()
 
 
-def test_confusion_is_counted_beside_the_kinds() -> None:
+def test_confused_episodes_are_counted_in_addition_to_the_classes() -> None:
     one = Account("lift_pot", 500, "grasp", 10, 6, ("grab_roller",), False)
     counts = tally(
         [one, replace(one, n_other=5, kind="transport", let_go=True), replace(one, kind="success")]
@@ -188,5 +188,5 @@ def test_confusion_is_counted_beside_the_kinds() -> None:
     assert counts["lift_pot"] == counts["all"]
     found = counts["all"]
     assert [found[name] for name in ("episodes", "success", "grasp", "transport")] == [3, 1, 1, 1]
-    assert (found["let_go"], found["confused"]) == (1, 1)  # more than half, and of the failed alone
+    assert (found["let_go"], found["confused"]) == (1, 1)  # more than half of the looks, failed episodes only
     assert (found["looks"], found["looks_at_another_task"]) == (30, 17)

@@ -1,4 +1,4 @@
-"""Attention on parts of pictures: the paper's ratio, regions, peaks."""
+"""Attention on regions of images: the paper's ratio, regions, peaks."""
 
 from dataclasses import replace
 
@@ -30,29 +30,29 @@ def test_the_ratio_of_uniform_attention_is_1() -> None:
     assert roi_ratio(np.full((2, 3, 4, 4), 0.01), region) == pytest.approx(np.ones((2, 3)))
 
 
-def test_the_ratio_is_the_papers_equation() -> None:
+def test_the_ratio_follows_the_papers_equation() -> None:
     attention = np.arange(16.0).reshape(4, 4) / np.arange(16).sum()
     region = np.zeros((4, 4))
     region[2:, 2:] = 1
     assert roi_ratio(attention, region) == pytest.approx(16 / 4 * attention[2:, 2:].sum())
 
 
-def test_a_region_out_of_the_picture_has_no_ratio() -> None:
+def test_a_region_outside_the_image_has_no_ratio() -> None:
     assert np.isnan(roi_ratio(np.ones((3, 4, 4)), np.zeros((4, 4)))).all()
 
 
-def test_a_region_is_the_blocks_box_in_tokens() -> None:
-    image = replace(TOP_DOWN, size=64)  # 80 px a token
+def test_box_region_is_the_blocks_box_in_tokens() -> None:
+    image = replace(TOP_DOWN, size=64)  # 80 px per token
     aligned = box_region(np.zeros(3), "tee", image, True, 4)  # x -60…60, y 0…120 around the middle
     assert aligned.sum() * 80**2 == pytest.approx(120 * 120)
     assert aligned[2] == pytest.approx([0, 0.75, 0.75, 0])
     assert aligned[3] == pytest.approx([0, 0.375, 0.375, 0])
     world = box_region(np.array([64.0, 64.0, np.pi / 2]), "tee", image, False, 4)
-    assert world.sum() * 128**2 == pytest.approx((64 - 0) * 120)  # turned left, half of it off the board
+    assert world.sum() * 128**2 == pytest.approx((64 - 0) * 120)  # rotated left, half of it outside the board
     assert (world[:, 1:] == 0).all()
 
 
-def test_figures_of_a_prediction() -> None:
+def test_figures_of_a_prediction_have_mass_and_region_ratios() -> None:
     policy = WatchedPolicy(toy_policy(toy_config(image=replace(TOP_DOWN, size=32))), note=True)
     observations, given = moments(policy, 1)
     (chunk,) = policy.predict_action_chunk(observations, given, torch.Generator().manual_seed(0))
@@ -78,12 +78,12 @@ def figures(roi: list[list[float]]) -> Figures:
     return Figures({}, {"frame/top>t_block": np.array(roi)}, {})
 
 
-def test_the_mean_leaves_out_what_is_not_known() -> None:
+def test_mean_figures_ignores_nan() -> None:
     mean = mean_figures([figures([[1.0], [np.nan]]), figures([[3.0], [5.0]])])
     assert mean.roi["frame/top>t_block"].tolist() == [[2.0], [5.0]]
 
 
-def test_a_peak_is_found_where_it_is_and_only_if_it_stands_out() -> None:
+def test_find_peak_finds_a_clear_peak_and_marks_an_unclear_one() -> None:
     rng = np.random.default_rng(0)
     course = 1 + 0.05 * rng.normal(size=(20, 6))
     course[:, 3] += 1.5
@@ -91,13 +91,13 @@ def test_a_peak_is_found_where_it_is_and_only_if_it_stands_out() -> None:
     assert peak is not None
     assert (peak.layer, peak.clear) == (3, True)
     assert peak.low < peak.ratio < peak.high
-    faint = find_peak(0.7 + 0.3 * rng.normal(size=(20, 6)))  # some layer is the largest, none is above 1
+    faint = find_peak(0.7 + 0.3 * rng.normal(size=(20, 6)))  # one layer is the largest, but none is above 1
     assert faint is not None
     assert not faint.clear
     assert find_peak(np.full((3, 6), np.nan)) is None
 
 
-def test_an_overlay_is_red_where_attention_is() -> None:
+def test_an_overlay_is_red_where_attention_is_high() -> None:
     attention = np.zeros((4, 4), np.float32)
     attention[0, 0] = 1
     drawn = overlay(np.full((64, 64, 3), 255, np.uint8), attention)

@@ -1,4 +1,4 @@
-"""The bootstrap that the analyses draw by: whole starts, gaps left out, about the nominal coverage."""
+"""The bootstrap of the analyses: resamples whole starts, ignores gaps, has about nominal coverage."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def test_bootstrap_of_constant_data_has_no_width(value: float, n_seeds: int, n_a
     assert (low, high) == pytest.approx((value, value))
 
 
-def test_bootstrap_draws_whole_starts() -> None:
-    hard = np.repeat(np.arange(50) % 2, 9).reshape(50, 9).astype(float)  # each start the same at every angle
+def test_bootstrap_resamples_whole_starts() -> None:
+    hard = np.repeat(np.arange(50) % 2, 9).reshape(50, 9).astype(float)  # starts agree at all angles
     low, high = bootstrap_mean(hard)
-    mixed = np.tile(np.arange(450) % 2, 1).reshape(50, 9).astype(float)  # each start half and half
+    mixed = np.tile(np.arange(450) % 2, 1).reshape(50, 9).astype(float)  # starts succeed at half
     assert high - low > 5 * (bootstrap_mean(mixed)[1] - bootstrap_mean(mixed)[0])
     assert (low, high) == bootstrap_mean(hard)
 
 
-def test_bootstrap_leaves_gaps_out() -> None:
+def test_bootstrap_ignores_gaps() -> None:
     values = np.array([[1.0, np.nan], [1.0, 1.0], [np.nan, np.nan]])
     assert bootstrap_mean(values) == (1.0, 1.0)
     assert all(map(math.isnan, bootstrap_mean(np.full((3, 2), np.nan))))

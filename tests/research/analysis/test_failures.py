@@ -1,4 +1,4 @@
-"""How episodes fail, on rollouts that were made up."""
+"""Failure analysis of PushT episodes, on made rollouts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,20 +44,20 @@ def traced(one: EpisodeResult, start: float, confidence: float | None = 0.5, rat
         (0.0, 0.9, "success"),
         (0.2, 0.3, "moves"),
         (0.2, 0.2999, "never engages"),
-        (0.5, 0.55, "never engages"),  # it began half-way: what counts is what it gained
+        (0.5, 0.55, "never engages"),  # it started half-way: only the gain counts
         (0.0, 0.84, "moves"),
     ],
 )
-def test_clusters_are_by_coverage_gained(start: float, best: float, cluster: str) -> None:
+def test_clusters_depend_on_the_coverage_gained(start: float, best: float, cluster: str) -> None:
     assert cluster_of(episode("0", 1, best), start, "0.85") == cluster
 
 
-def test_counts_retrieval_and_attention_by_outcome() -> None:
+def test_analyse_failures_groups_retrieval_and_attention_by_outcome() -> None:
     episodes = [
         *(episode("0", i, 0.9) for i in range(4)),
         *(episode("0", 4 + i, 0.5) for i in range(3)),
         episode("+30", 1, 0.05),
-        episode("+30", 2, 0.9, first=0),  # solved before it began
+        episode("+30", 2, 0.9, first=0),  # solved at the start
         replace(episode("+30", 3, 0.0), outcome="error"),
     ]
     traces = {
@@ -78,31 +78,31 @@ def test_counts_retrieval_and_attention_by_outcome() -> None:
     assert [e["cluster"] for e in found["episodes"]] == ["moves"] * 3 + ["never engages"]
 
 
-def test_nothing_to_analyse_is_said() -> None:
+def test_analysing_no_episodes_is_an_error() -> None:
     one = replace(episode("0", 1, 0.5), outcome="error")
     with pytest.raises(InputError, match="no episodes"):
         label([one], {("0", 1): traced(one, 0.0)}, 0.85)
 
 
-def test_distance_to_the_goal_counts_turns_too() -> None:
+def test_distance_to_goal_includes_rotation() -> None:
     goal = [256.0, 256.0, 0.0]
     assert distance_to_goal(np.array([0, 0, *goal, *goal])) == 0
     assert distance_to_goal(np.array([0, 0, 259.0, 260.0, 0.0, *goal])) == pytest.approx(5)
     assert distance_to_goal(np.array([0, 0, 256.0, 256.0, 2 * np.pi - 0.1, *goal])) == pytest.approx(6)
 
 
-def test_the_oracle_is_never_worse_than_the_nearest_match(tmp_path: Path) -> None:
+def test_the_oracle_match_is_at_least_as_good_as_the_nearest(tmp_path: Path) -> None:
     save_pretrained(toy_policy(), tmp_path / "policy")
     _, pool = write_demonstrations(tmp_path)
     policy = AgentConfig(str(tmp_path / "policy"))
     spec = EvalSpec(policy, "pusht", {"pusher": "triangle"}, tasks=("0",), seeds=(500,), pool=pool)
     agent = make_agent(spec)
     assert isinstance(agent, RetrievalAgent)
-    state = np.array([280.0, 300.0, 256.0, 216.0, 0.1, 256.0, 256.0, 0.0])  # near enough to push it
+    state = np.array([280.0, 300.0, 256.0, 216.0, 0.1, 256.0, 256.0, 0.0])  # close enough to push the block
     progress, again = try_matches(agent, spec, state, 0, 4)
     assert progress.shape == again.shape == (4,)
     assert progress[0] == again[0]
-    assert len(set(progress.round(6))) > 1  # other matches, other ends
+    assert len(set(progress.round(6))) > 1  # different matches give different progress
     one = episode("0", 500, 0.3)
     row = oracle_matches(spec, label([one], {("0", 500): traced(one, 0.0)}, 0.85), n_matches=3, every=2)
     found = row["clusters"]["moves"]

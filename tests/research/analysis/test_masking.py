@@ -1,4 +1,4 @@
-"""The causal experiment: matched starts, every condition, controls."""
+"""The masking experiment: matched starts, conditions and controls."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,12 +24,12 @@ RESULTS = [
     *(episode("0", seed, seed < 7) for seed in range(10)),
     *(episode("+30", seed, seed < 1) for seed in range(10)),
     *(episode("+45", seed, True) for seed in range(10)),  # seen in training
-    episode("+30", 20, True, at=0),  # free
+    episode("+30", 20, True, at=0),  # success at the start
     replace(episode("+30", 21, True), outcome="error"),
 ]
 
 
-def test_as_many_of_each_at_each_angle_as_there_are() -> None:
+def test_choose_subsets_takes_up_to_n_successes_and_failures_per_angle() -> None:
     found = choose_subsets(RESULTS, 0.85, 5)
     assert [k for k in found.keys["successes"] if k[0] == "0"] == [("0", seed) for seed in range(5)]
     assert [k for k in found.keys["failures"] if k[0] == "0"] == [("0", 7), ("0", 8), ("0", 9)]
@@ -40,7 +40,7 @@ def test_as_many_of_each_at_each_angle_as_there_are() -> None:
         choose_subsets([episode("+45", 1, True)], 0.85, 5)
 
 
-def test_every_layer_has_its_sham_and_there_is_other_noise() -> None:
+def test_every_layer_has_a_sham_control_and_there_is_a_noise_control() -> None:
     found = conditions([2, 5])
     assert [c.mask for c in found] == [
         None,
@@ -55,7 +55,7 @@ def test_every_layer_has_its_sham_and_there_is_other_noise() -> None:
     assert found[0].of(EvalSpec(AgentConfig("x", noise_seed=3), "pusht")).agent.noise_seed == 4
 
 
-def test_a_row_counts_what_stayed_and_what_was_rescued() -> None:
+def test_a_row_counts_kept_successes_and_rescued_failures() -> None:
     subsets = choose_subsets(RESULTS, 0.85, 2)
     after = {k: episode(*k, won=k[1] % 2 == 0) for k in subsets.all()}
     row = condition_row(conditions([1])[1], subsets, after)
@@ -65,7 +65,7 @@ def test_a_row_counts_what_stayed_and_what_was_rescued() -> None:
     assert row["failures"]["low"] <= 0.5 <= row["failures"]["high"]
 
 
-def test_the_whole_experiment_runs_and_is_resumed(tmp_path: Path) -> None:
+def test_the_experiment_runs_and_is_not_repeated(tmp_path: Path) -> None:
     save_pretrained(toy_policy(), tmp_path / "policy")
     _, pool = write_demonstrations(tmp_path)
     spec = EvalSpec(

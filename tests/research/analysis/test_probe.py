@@ -1,4 +1,4 @@
-"""The network's self-attention, read and blocked from outside."""
+"""Recording and masking the network's self-attention."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ from toy_policy import moments, random_batch, toy_config, toy_policy
 
 @pytest.fixture(scope="module")
 def model() -> WorldActionModel:
-    """32-px pictures: four tokens a slot."""
+    """A model with 32-px images: four tokens per slot."""
     torch.manual_seed(0)
     return WorldActionModel(toy_config(image=replace(TOP_DOWN, size=32))).eval()
 
@@ -44,7 +44,7 @@ def run(model: WorldActionModel, record: Record | None = None, *masks: Mask) -> 
 
 
 def by_hand(model: WorldActionModel, layer: int) -> Tensor:
-    """Attention of the action slot from a layer's own input, in plain loops: (B, heads, T)."""
+    """Attention of the action slot, calculated from the layer's input in plain loops: (B, heads, T)."""
     attn, seen = attention_layers(model.network)[layer], {}
     stock = attn.processor
 
@@ -89,7 +89,7 @@ def by_hand(model: WorldActionModel, layer: int) -> Tensor:
     return found
 
 
-def test_the_probe_equals_attention_computed_by_hand(model: WorldActionModel) -> None:
+def test_the_probe_equals_attention_calculated_in_plain_loops(model: WorldActionModel) -> None:
     record = Record()
     run(model, record)
     weights = record.stacked()  # (B, steps, layers, heads, T)
@@ -98,14 +98,14 @@ def test_the_probe_equals_attention_computed_by_hand(model: WorldActionModel) ->
         assert torch.allclose(weights[:, 0, layer], by_hand(model, layer), atol=1e-4)
 
 
-def test_looking_changes_nothing_and_leaves_nothing_behind(model: WorldActionModel) -> None:
+def test_recording_does_not_change_the_output_or_the_network(model: WorldActionModel) -> None:
     before = [layer.processor for layer in attention_layers(model.network)]
     plain, seen = run(model), run(model, Record())
     assert torch.equal(plain, seen)
     assert [layer.processor for layer in attention_layers(model.network)] == before
 
 
-def test_a_slots_tokens_are_its_patches_row_by_row(model: WorldActionModel) -> None:
+def test_a_slots_tokens_are_its_patches_in_row_order(model: WorldActionModel) -> None:
     batch = random_batch(model, 1)
     noise = model.draw_noise(1, torch.Generator().manual_seed(1), torch.device("cpu"))
     embed = model.network.patch_embed
@@ -114,7 +114,7 @@ def test_a_slots_tokens_are_its_patches_row_by_row(model: WorldActionModel) -> N
     try:
         with torch.inference_mode():
             model(batch, noise, torch.full((1,), 0.5))
-            batch.values["frame/top"][0, :, 0:2, 2:4] += 1.0  # the patch at the top right
+            batch.values["frame/top"][0, :, 0:2, 2:4] += 1.0  # the top right patch
             model(batch, noise, torch.full((1,), 0.5))
     finally:
         handle.remove()
@@ -125,18 +125,18 @@ def test_a_slots_tokens_are_its_patches_row_by_row(model: WorldActionModel) -> N
 @pytest.mark.parametrize(
     "text", ["retrieved@3", "retrieved_action@2+5", "sham@all", "sham@0/7", "retrieved@all"]
 )
-def test_a_mask_is_written_and_read(text: str) -> None:
+def test_a_mask_survives_parsing_and_formatting(text: str) -> None:
     assert str(Mask.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["retrieved", "retrieved@", "sham@x", "sham@1/x"])
-def test_a_mask_that_says_nothing_is_refused(text: str) -> None:
+def test_an_invalid_mask_is_an_error(text: str) -> None:
     with pytest.raises(InputError, match="cannot read the mask"):
         Mask.parse(text)
 
 
 @pytest.mark.parametrize("text", ["retrieved@9", "nothing@0", "action@0"])
-def test_a_mask_of_what_is_not_there_is_refused(model: WorldActionModel, text: str) -> None:
+def test_a_mask_of_an_unknown_layer_or_slot_is_an_error(model: WorldActionModel, text: str) -> None:
     with pytest.raises(InputError):
         Mask.parse(text).by_layer(model)
 
@@ -151,14 +151,14 @@ def test_a_masked_layer_gives_retrieved_tokens_no_weight(model: WorldActionModel
     assert not torch.equal(out, run(model))
 
 
-def test_masking_a_layer_that_is_masked_already_changes_nothing(model: WorldActionModel) -> None:
+def test_masking_a_masked_layer_again_changes_nothing(model: WorldActionModel) -> None:
     once, part = Mask.parse("retrieved@1"), Mask.parse("retrieved_action@1")
     assert torch.equal(run(model, None, once), run(model, None, once, once))
     assert torch.equal(run(model, None, once), run(model, None, once, part))
     assert not torch.equal(run(model, None, part), run(model, None, once))
 
 
-def test_a_sham_blocks_as_many_tokens_and_none_that_was_retrieved(model: WorldActionModel) -> None:
+def test_a_sham_mask_blocks_as_many_tokens_but_no_retrieved_ones(model: WorldActionModel) -> None:
     real = Mask.parse("retrieved@1").blocked(model.layout)
     for seed in (0, 1):
         sham = Mask("sham", (1,), seed).blocked(model.layout)
@@ -167,7 +167,7 @@ def test_a_sham_blocks_as_many_tokens_and_none_that_was_retrieved(model: WorldAc
     assert not torch.equal(Mask("sham", (1,), 0).blocked(model.layout), sham)
 
 
-def test_a_watched_policy_predicts_what_the_policy_does(policy: TrainedPolicy) -> None:
+def test_a_watched_policy_predicts_the_same_as_the_policy(policy: TrainedPolicy) -> None:
     observations, given = moments(policy, 2)
 
     def chunks(one: TrainedPolicy) -> Tensor:
@@ -182,7 +182,7 @@ def test_a_watched_policy_predicts_what_the_policy_does(policy: TrainedPolicy) -
     assert not torch.equal(chunks(policy), chunks(WatchedPolicy(policy, [Mask.parse("retrieved@all")])))
 
 
-def test_a_mask_is_found_by_its_entry_point_and_refused_in_one_line_without(
+def test_masks_are_found_by_entry_point_and_are_an_error_without_the_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = AgentConfig("pusht-small", mask="retrieved@1")

@@ -1,4 +1,4 @@
-"""Episodes traced: the same results as an evaluation, with their grounds beside them."""
+"""Traced episodes: the results of an evaluation plus the retrieval and attention of each look."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ from toy_policy import toy_config, toy_policy, write_demonstrations
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> EvalSpec:
-    """A tiny policy over six demonstrations."""
+    """A tiny policy with a pool of six demonstrations."""
     folder = tmp_path_factory.mktemp("traced")
     save_pretrained(toy_policy(), folder / "policy")
     _, pool = write_demonstrations(folder)
@@ -53,13 +53,15 @@ def traced(spec: EvalSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_alike(one: Path, other: Path) -> None:
-    """The same episodes; a network that is probed rounds otherwise."""
+    """The same episodes up to rounding: a probed network rounds differently."""
     for a, b in zip(read_info(one)[1], read_info(other)[1], strict=True):
         assert a.metrics == pytest.approx(b.metrics, abs=1e-6)
         assert replace(a, metrics=b.metrics) == b
 
 
-def test_a_traced_run_has_the_results_of_an_evaluation(spec: EvalSpec, traced: Path, tmp_path: Path) -> None:
+def test_a_traced_run_has_the_same_results_as_an_evaluation(
+    spec: EvalSpec, traced: Path, tmp_path: Path
+) -> None:
     evaluate(spec, tmp_path / "plain", batch_size=1)
     assert_alike(traced, tmp_path / "plain")
     infos = [json.loads((d / "eval_info.json").read_text("utf-8")) for d in (traced, tmp_path / "plain")]
@@ -68,18 +70,18 @@ def test_a_traced_run_has_the_results_of_an_evaluation(spec: EvalSpec, traced: P
     assert len(infos[0]["provenance"]["checkpoint"]) == 12
 
 
-def test_each_look_says_what_it_found(traced: Path) -> None:
+def test_each_look_records_match_distance_and_coverage(traced: Path) -> None:
     _, results, traces = read_traces(traced)
     for result in results:
         looks = traces[result.task, result.seed].looks
-        assert [look.step for look in looks] == [0, 8, 16]  # a chunk of 8 is acted out
+        assert [look.step for look in looks] == [0, 8, 16]  # chunks of 8 actions
         assert all(look.acted and look.match is not None and look.distance is not None for look in looks)
-        assert all(look.confidence is None for look in looks)  # six demonstrations are too few to tell
+        assert all(look.confidence is None for look in looks)  # six demonstrations are too few for confidence
         assert looks[0].coverage == pytest.approx(coverage_of(np.array(looks[0].state), "tee"), abs=1e-4)
         assert max(look.coverage for look in looks) <= result.metrics["coverage"] + 1e-4
 
 
-def test_the_probe_keeps_attention_of_every_layer_and_head(traced: Path) -> None:
+def test_the_probe_records_attention_of_every_layer_and_head(traced: Path) -> None:
     _, _, traces = read_traces(traced)
     for one in traces.values():
         assert one.figures is not None
@@ -88,14 +90,14 @@ def test_the_probe_keeps_attention_of_every_layer_and_head(traced: Path) -> None
         assert one.figures.roi["frame/top>t_block"].shape == (2, 3)
 
 
-def test_a_stopped_trace_goes_on_where_it_was(spec: EvalSpec, traced: Path, tmp_path: Path) -> None:
+def test_a_stopped_trace_is_resumed(spec: EvalSpec, traced: Path, tmp_path: Path) -> None:
     out = tmp_path / "again"
     trace(spec, out)
     lines = (out / TRACES).read_text("utf-8").splitlines(keepends=True)
     (out / "eval_info.json").unlink()
     kept = (out / "episodes.jsonl").read_text("utf-8").splitlines(keepends=True)
     (out / "episodes.jsonl").write_text(kept[0], "utf-8")
-    (out / TRACES).write_text(lines[0] + lines[1][:40], "utf-8")  # torn in the middle of a line
+    (out / TRACES).write_text(lines[0] + lines[1][:40], "utf-8")  # cut off in the middle of a line
     trace(spec, out)
     assert_alike(out, traced)
     assert len(read_traces(out)[2]) == 2
@@ -103,8 +105,8 @@ def test_a_stopped_trace_goes_on_where_it_was(spec: EvalSpec, traced: Path, tmp_
         trace(spec, out, probe=True)
 
 
-def test_an_episode_in_which_it_was_unsure_is_one_it_abstained_from(spec: EvalSpec) -> None:
-    unsure = replace(spec, seeds=(500,)).with_agent(min_confidence=0.5, reaction="stop")  # nan is unsure
+def test_an_episode_below_the_confidence_limit_is_marked_as_abstained(spec: EvalSpec) -> None:
+    unsure = replace(spec, seeds=(500,)).with_agent(min_confidence=0.5, reaction="stop")  # nan: unsure
     agent = TracingAgent(make_agent(unsure), unsure)
     ((_, found),) = trace_episodes(agent, unsure, unsure.trials())
     assert found.abstained
@@ -114,7 +116,7 @@ def test_an_episode_in_which_it_was_unsure_is_one_it_abstained_from(spec: EvalSp
     assert not other.abstained
 
 
-def test_what_cannot_be_traced_is_refused(spec: EvalSpec, tmp_path: Path) -> None:
+def test_tracing_an_agent_without_retrieval_or_network_is_an_error(spec: EvalSpec, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="retrieves nothing"):
         TracingAgent(HoldAgent(), spec)
     replay = spec.with_agent(policy="replay")
@@ -125,7 +127,7 @@ def test_what_cannot_be_traced_is_refused(spec: EvalSpec, tmp_path: Path) -> Non
         read_traces(tmp_path / "plain")
 
 
-def test_masks_and_noise_change_where_it_goes_and_nothing_else_does(spec: EvalSpec) -> None:
+def test_only_masks_and_noise_change_the_path(spec: EvalSpec) -> None:
     def way(noise: float = 0.0, **changes: Any) -> list[tuple[float, ...]]:
         changed = replace(spec, seeds=(500,), pose_noise=(noise, 0.0)).with_agent(**changes)
         agent = TracingAgent(make_agent(changed), changed)
@@ -142,7 +144,7 @@ def test_masks_and_noise_change_where_it_goes_and_nothing_else_does(spec: EvalSp
         assert other[1:] != plain[1:]
 
 
-def test_attention_of_a_masked_policy_has_none_on_what_is_masked(spec: EvalSpec) -> None:
+def test_a_masked_policy_has_no_attention_on_masked_tokens(spec: EvalSpec) -> None:
     masked = replace(spec, seeds=(500,), max_steps=4).with_agent(mask="retrieved@1")
     agent = TracingAgent(make_agent(masked), masked, probe=True)
     ((result, found),) = trace_episodes(agent, masked, masked.trials())
@@ -167,7 +169,7 @@ def test_a_strip_shows_the_scene_and_three_rows_of_attention(spec: EvalSpec) -> 
         ({"future_image": False, "future_state": False}, {"retrieved_frame_1>t_block_next"}, {"intake"}),
     ],
 )
-def test_policies_with_fewer_slots_are_probed_for_what_they_have(
+def test_policies_with_fewer_slots_are_probed_for_the_slots_they_have(
     spec: EvalSpec, tmp_path: Path, changes: dict[str, Any], ratios: set[str], axes: set[str]
 ) -> None:
     save_pretrained(toy_policy(toy_config(**changes)), tmp_path / "policy")

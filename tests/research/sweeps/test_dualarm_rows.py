@@ -1,4 +1,4 @@
-"""Two arms as a sweep: what is collected, and what is trained on what."""
+"""The dual-arm sweep: the collected data, and the trainings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +17,10 @@ ARMS = Arms(("move_can_pot", "lift_pot"), ("ours", "no-retrieval"), per_task=3, 
 
 
 def quiet(*_: object) -> None:
-    """Says nothing."""
+    """Print nothing."""
 
 
-def test_the_robot_shows_only_what_it_is_trained_on() -> None:
+def test_the_target_robot_is_collected_on_training_tasks_only() -> None:
     target = {task for task, _, _ in ARMS.wanted("viperx")}
     assert target == {"move_can_pot"}
     assert {task for task, _, _ in ARMS.wanted("ur5e")} == {"move_can_pot", "lift_pot"}
@@ -31,7 +31,7 @@ def test_the_robot_shows_only_what_it_is_trained_on() -> None:
     assert min(seed for _, _, seed in ARMS.wanted("ur5e")) >= 100_000
 
 
-def test_every_variant_is_trained_before_any_again(tmp_path: Path) -> None:
+def test_every_variant_is_trained_once_before_the_second_seed(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     replace(ARMS, seeds=(0, 1)).build(sweep)
     assert [run.name for run in sweep.runs] == ["ours-0", "no-retrieval-0", "ours-1", "no-retrieval-1"]
@@ -39,11 +39,11 @@ def test_every_variant_is_trained_before_any_again(tmp_path: Path) -> None:
     assert ours.target_where == ours.pool_where == ("task_key=move_can_pot",)
     spec = sweep.runs[0].evaluations[0].spec
     assert (spec.env, spec.tasks) == ("dualarm", ("move_can_pot", "lift_pot"))
-    assert min(spec.seeds) >= 500, "none that results are reported of"
+    assert min(spec.seeds) >= 500, "development seeds only"
     assert {e.name for e in sweep.agents} == {"replay", "replay-world"}
 
 
-def test_what_is_there_is_not_collected_again(tmp_path: Path) -> None:
+def test_existing_demonstrations_are_not_collected_again(tmp_path: Path) -> None:
     said: list[str] = []
     small = replace(ARMS, per_task=2)
     small.collect(tmp_path, 1, lambda *words: said.append(" ".join(map(str, words))))
@@ -56,7 +56,7 @@ def test_what_is_there_is_not_collected_again(tmp_path: Path) -> None:
     assert {name: after[name] for name in before} == before
 
 
-def test_without_a_variant_that_has_image_inputs_nothing_is_drawn(tmp_path: Path) -> None:
+def test_without_image_inputs_no_images_are_rendered(tmp_path: Path) -> None:
     poses = replace(ARMS, changes=("policy.inputs=S",))
     poses.collect(tmp_path, 1, quiet)
     assert not any(episode.images for episode in PackedPool.open(poses.file(tmp_path, "ur5e")))
@@ -68,7 +68,7 @@ def test_without_a_variant_that_has_image_inputs_nothing_is_drawn(tmp_path: Path
     assert data.stamp.name == "dualarm-parts"
 
 
-def test_of_a_pool_only_the_cameras_are_drawn_that_a_policy_is_shown(tmp_path: Path) -> None:
+def test_only_cameras_that_a_policy_uses_are_rendered(tmp_path: Path) -> None:
     every = ("head", "left_wrist", "right_wrist")
     arms = Arms(("move_can_pot",), ("ours",), per_task=2, image_size=16)
     assert (arms.cameras("viperx"), arms.cameras("ur5e")) == (every, ("head",))
@@ -83,10 +83,10 @@ def test_of_a_pool_only_the_cameras_are_drawn_that_a_policy_is_shown(tmp_path: P
     arms.collect(tmp_path, 1, quiet)
     assert cameras() == {("head",)}
     learned_from.collect(tmp_path, 1, quiet)
-    assert cameras() == {every}, "those that lack a camera are collected anew"
+    assert cameras() == {every}, "episodes that lack a camera are collected again"
 
 
-def test_what_cannot_be_run_is_refused() -> None:
+def test_invalid_settings_are_errors() -> None:
     with pytest.raises(InputError, match=f"none of the tasks is one to train on: give some of {SEEN[0]}"):
         Arms(("lift_pot",))
     with pytest.raises(InputError, match="unknown variant 'mine'"):

@@ -1,4 +1,4 @@
-"""Meta-World as a sweep: what is trained on, and what is only evaluated."""
+"""The Meta-World sweep: tasks for training, and tasks for evaluation only."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ def built() -> Sweep:
     return sweep
 
 
-def test_policies_learn_from_seen_tasks_alone_but_for_what_is_named_so() -> None:
+def test_only_co_training_and_fine_tuning_use_unseen_tasks() -> None:
     assert {task for task, _ in ROWS.files()["seen"]} == set(SEEN)
     for run in built().runs:
         assert ("unseen" in run.config.target) == (run.family in ("co-training", "fine-tune")), run.name
 
 
-def test_every_row_of_unseen_tasks_has_the_same_scenes_and_as_many_demonstrations() -> None:
+def test_rows_of_unseen_tasks_share_scenes_and_numbers_of_demonstrations() -> None:
     sweep = built()
     rows = [*sweep.agents, *(e for run in sweep.runs for e in run.evaluations)]
     for row in rows:
@@ -40,6 +40,6 @@ def test_every_row_of_unseen_tasks_has_the_same_scenes_and_as_many_demonstration
     assert [run.name for run in sweep.runs if run.family == "ours"] == ["ours-0", "ours-1", "ours-2"]
 
 
-def test_no_demonstration_is_of_a_scene_that_is_evaluated() -> None:
+def test_no_demonstration_has_an_evaluation_seed() -> None:
     shown = {seed for demos in ROWS.files().values() for _, seed in demos}
     assert min(shown) >= 100_000

@@ -1,4 +1,4 @@
-"""A whole sweep in miniature: collected, trained, fine-tuned, evaluated, reported, and resumed."""
+"""A complete small sweep: collected, trained, fine-tuned, evaluated, reported and resumed."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def run(sweep: Sweep, deadline: float = 1e12, workers: int = 0) -> tuple[bool, l
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The sweep stopped before any training, then carried out."""
+    """The folder of a sweep that was stopped before any training, then run to the end."""
     folder = tmp_path_factory.mktemp("sweep")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -77,7 +77,7 @@ def test_every_policy_is_trained_and_evaluated(done: Path) -> None:
     assert all("done" in line or "trained, evaluated" in line for line in describe(sweep))
 
 
-def test_a_fine_tune_keeps_the_statistics_and_the_autoencoder(done: Path) -> None:
+def test_fine_tuning_keeps_the_statistics_and_the_autoencoder(done: Path) -> None:
     base, tuned = (from_pretrained(toy(done).policy(name)) for name in ("alone-0", "tuned-0"))
     assert tuned.fingerprint != base.fingerprint
     for name, values in base.statistics.mean.items():
@@ -88,7 +88,7 @@ def test_a_fine_tune_keeps_the_statistics_and_the_autoencoder(done: Path) -> Non
     assert all((value == theirs[key]).all() for key, value in base.encoder.state_dict().items())
 
 
-def test_the_results_are_a_row_each_with_what_they_cost(done: Path) -> None:
+def test_the_results_have_a_row_with_costs_for_each_agent(done: Path) -> None:
     rows = json.loads((done / "out/results/toy.json").read_text("utf-8"))["rows"]
     found = {row["name"]: row for row in rows}
     assert [found[name]["seeds"] for name in ("replay", "alone", "union")] == [1, 1, 2]
@@ -98,13 +98,13 @@ def test_the_results_are_a_row_each_with_what_they_cost(done: Path) -> None:
     assert found["tuned"]["gpu_s"] > 0
 
 
-def test_one_command_makes_the_page(done: Path) -> None:
+def test_the_report_page_contains_the_results_of_the_sweep(done: Path) -> None:
     page = build_report(done / "out/evaluations")
     for words in ("Toy", "A table", "2 trainings", "union, seed 1", "no retrieval", "Co-train"):
         assert words in page
 
 
-def test_another_sweep_in_the_same_place_keeps_the_parts_of_the_first(done: Path) -> None:
+def test_a_second_sweep_in_the_same_folder_keeps_the_first_ones_parts(done: Path) -> None:
     sweep = toy(done)
     sweep.title, sweep.parts = "Second", []
     sweep.part("Another", ["replay"])
@@ -115,7 +115,7 @@ def test_another_sweep_in_the_same_place_keeps_the_parts_of_the_first(done: Path
 
 
 @pytest.mark.usefixtures("never_trains")
-def test_what_is_there_is_not_done_again_and_large_files_may_be_left_behind(done: Path) -> None:
+def test_finished_runs_are_not_repeated_even_without_their_training_files(done: Path) -> None:
     assert run(toy(done))[0]
     (done / "out/training").rename(done / "training")
     try:
@@ -127,7 +127,7 @@ def test_what_is_there_is_not_done_again_and_large_files_may_be_left_behind(done
 
 
 @pytest.mark.usefixtures("never_trains")
-def test_a_lost_evaluation_is_run_again_without_training_also_by_workers(done: Path) -> None:
+def test_a_lost_evaluation_is_repeated_without_training(done: Path) -> None:
     folder = done / "out/evaluations/tuned-0-all"
     kept = (folder / "eval_info.json").read_bytes()
     for workers in (0, 2):
@@ -135,10 +135,10 @@ def test_a_lost_evaluation_is_run_again_without_training_also_by_workers(done: P
         (folder / "eval_info.json").unlink()
         (folder / "episodes.jsonl").write_text(episodes[0])
         assert run(toy(done), workers=workers)[0]
-        assert (folder / "eval_info.json").read_bytes() == kept, "the same episodes, to the bit"
+        assert (folder / "eval_info.json").read_bytes() == kept, "bitwise the same episodes"
 
 
-def test_a_policy_that_another_goes_on_from_is_trained_again_when_it_is_lost(
+def test_a_lost_base_policy_of_a_fine_tune_is_trained_again(
     done: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -161,7 +161,7 @@ def test_a_policy_that_another_goes_on_from_is_trained_again_when_it_is_lost(
 
 
 @pytest.mark.usefixtures("never_trains")
-def test_a_name_with_other_settings_is_refused_before_anything_is_done(done: Path) -> None:
+def test_a_run_with_other_settings_under_the_same_name_is_an_error_before_the_start(done: Path) -> None:
     sweep = Sweep(done / "out")
     sweep.roll_out("early", ROLLED("replay"))
     sweep.train("alone", preset(ALONE, ["learning_rate=1e-3"]), {"more": ROLLED})
@@ -171,7 +171,7 @@ def test_a_name_with_other_settings_is_refused_before_anything_is_done(done: Pat
     assert not sweep.folder(sweep.agents[0]).exists()
 
 
-def test_another_evaluation_of_the_same_name_is_refused_and_the_first_kept(done: Path) -> None:
+def test_another_evaluation_of_the_same_name_fails_and_the_first_is_kept(done: Path) -> None:
     sweep = Sweep(done / "out")
     sweep.roll_out("replay", ROLLED("replay", retrieval="world"))
     shrink(sweep)

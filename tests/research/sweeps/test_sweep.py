@@ -1,4 +1,4 @@
-"""Sweeps are built and ordered, and what is wrong with one is said before it costs anything."""
+"""Building and ordering sweeps; mistakes are errors before anything runs."""
 
 import importlib
 from collections import Counter
@@ -18,7 +18,7 @@ from recap_research.sweep.settings import as_markdown, compare_settings
 from recap_research.sweep.sweep import Sweep, pusht
 
 FOLDER = Path(__file__).parents[3] / "research" / "sweeps"
-OF_WORLDS = ("dualarm_rows", "metaworld_rows")  # with options of their own
+OF_WORLDS = ("dualarm_rows", "metaworld_rows")  # with their own options
 NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - {"common", *OF_WORLDS})
 ROLLED = partial(pusht, seeds=range(500, 502))
 NANO = preset("pusht-nano", ["autoencoder=pusht-nano"])
@@ -36,10 +36,10 @@ def sweep(tmp_path: Path) -> Sweep:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_sweep_can_be_run_and_reports_all_that_it_makes(name: str, tmp_path: Path) -> None:
+def test_every_sweep_is_valid_and_reports_everything_it_labels(name: str, tmp_path: Path) -> None:
     sweep = built(name, tmp_path)
     assert sweep.runs or sweep.agents
-    assert all(run.evaluations for run in sweep.runs), "what is trained is evaluated"
+    assert all(run.evaluations for run in sweep.runs), "every training is evaluated"
     shown = {name.partition("/")[0] for part in sweep.parts for name in part.names}
     assert set(sweep.labels) <= shown
     for one in (*sweep.agents, *(e for run in sweep.runs for e in run.evaluations)):
@@ -70,7 +70,7 @@ Build = Callable[[Sweep], Any]
         (lambda s: s.select(["ours"]), "no run or agent 'ours'"),
     ],
 )
-def test_mistakes_are_one_line(sweep: Sweep, build: Build, words: str) -> None:
+def test_invalid_sweeps_are_errors_of_one_line(sweep: Sweep, build: Build, words: str) -> None:
     with pytest.raises(InputError) as caught:
         build(sweep)
     assert words in str(caught.value)
@@ -85,7 +85,7 @@ def test_a_part_may_name_one_evaluation_of_a_family(sweep: Sweep) -> None:
         sweep.part("B", ["ours/el"])
 
 
-def test_every_run_has_its_first_seed_before_any_has_its_second(sweep: Sweep) -> None:
+def test_first_seeds_of_all_runs_come_before_second_seeds(sweep: Sweep) -> None:
     sweep.train("ours", NANO, {"all": ROLLED}, (4, 5, 6))
     sweep.train("other", NANO, {"all": ROLLED}, (0, 1))
     assert [run.name for run in sweep.runs] == ["ours-4", "other-0", "ours-5", "other-1", "ours-6"]
@@ -94,7 +94,7 @@ def test_every_run_has_its_first_seed_before_any_has_its_second(sweep: Sweep) ->
     assert [run.name for run in sweep.runs] == ["other-0", "other-1"]
 
 
-def test_a_policy_is_rolled_out_with_its_own_retrieval_from_where_it_is_kept(sweep: Sweep) -> None:
+def test_a_trained_policy_is_evaluated_with_its_own_retrieval(sweep: Sweep) -> None:
     sweep.train("ours", NANO, {"all": ROLLED})
     ((evaluation,),) = (run.evaluations for run in sweep.runs)
     assert evaluation.name == "ours-0-all"
@@ -104,7 +104,7 @@ def test_a_policy_is_rolled_out_with_its_own_retrieval_from_where_it_is_kept(swe
     assert spec.agent.policy == sweep.policy("ours-0") == str(sweep.out / "training/ours-0/last")
 
 
-def test_pools_are_chosen_from_what_is_there_and_made_once(sweep: Sweep) -> None:
+def test_pools_are_selected_from_existing_demonstrations_and_built_once(sweep: Sweep) -> None:
     few = sweep.pool("few", Selection("pusht-9x100", 18))
     two = sweep.pool("two", Selection("pusht-9x100", 4, ("goal_angle=-45", "goal_angle=45")))
     said: list[str] = []
@@ -120,14 +120,14 @@ def goals_of(file: str) -> dict[int, int]:
     return dict(Counter(round(float(np.degrees(goal[2]))) for goal in found if goal is not None))
 
 
-def test_the_baselines_differ_in_what_they_learn_from_and_retrieve_alone() -> None:
+def test_the_baselines_differ_only_in_data_and_retrieval() -> None:
     sweep = built("baselines", Path("runs/evidence"))
     for part in sweep.parts:
         head, *rows = compare_settings(sweep, part.names)
         trained = [name for name in part.names if any(run.family == name for run in sweep.runs)]
         assert set(head[1:]) == {sweep.labels[name] for name in trained}
         differing = {row[0].strip("`") for row in rows if len(set(row[1:])) > 1}
-        # With or without the goal, and how often a moment is drawn.
+        # With or without the goal, and the share of the target's frames.
         differing -= {"policy.retrieval_name", "own_share"}
         assert differing == {"policy.retrieval", "policy.residual", "pool_where", "co_training"}
         shown = {row[0]: row[1:] for row in rows}
@@ -137,7 +137,7 @@ def test_the_baselines_differ_in_what_they_learn_from_and_retrieve_alone() -> No
         assert set(rows[-1][1:]) == {"equal"}
 
 
-def test_every_setting_is_named_or_counted() -> None:
+def test_compare_settings_names_or_counts_every_setting() -> None:
     def leaves(values: dict[str, object]) -> int:
         return sum(leaves(v) if isinstance(v, dict) else 1 for v in values.values())
 

@@ -1,4 +1,4 @@
-"""Dual-arm collection: repeatable, paired by scene, one dataset a task, in either format."""
+"""Dual-arm collection: reproducible, paired by scene, one dataset per task, in LeRobot or RoboTwin format."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_dataset_holds_three_cameras_both_arms_and_the_objects(collected: Path) -> None:
+def test_a_dataset_contains_three_cameras_both_arms_and_the_objects(collected: Path) -> None:
     dataset = open_source(collected)
     assert all(len(list(frames)) == len(e) for e in dataset for frames in e.images.values())
     assert [episode.attributes["seed"] for episode in dataset] == [100_000, 100_001]
@@ -40,12 +40,12 @@ def test_a_dataset_holds_three_cameras_both_arms_and_the_objects(collected: Path
         assert episode.objects["roller"].shape == (len(episode), 7)
 
 
-def test_the_number_of_workers_changes_no_byte(collected: Path, tmp_path: Path) -> None:
+def test_the_files_do_not_depend_on_the_number_of_workers(collected: Path, tmp_path: Path) -> None:
     collect_dualarm(SPEC, tmp_path / "two", workers=2)
     assert contents(tmp_path / "two") == contents(collected)
 
 
-def test_the_other_robot_demonstrates_in_the_same_scenes(collected: Path, tmp_path: Path) -> None:
+def test_both_embodiments_are_collected_in_the_same_scenes(collected: Path, tmp_path: Path) -> None:
     collect_dualarm(replace(SPEC, embodiment="viperx", image_size=0), tmp_path / "viperx")
     for one, two in zip(open_source(collected), open_source(tmp_path / "viperx"), strict=True):
         assert one.scene_id == two.scene_id
@@ -54,7 +54,7 @@ def test_the_other_robot_demonstrates_in_the_same_scenes(collected: Path, tmp_pa
         assert np.abs(one.objects["roller"][0] - two.objects["roller"][0]).max() < 1e-6
 
 
-def test_several_tasks_make_one_dataset_each_and_a_second_call_does_nothing(tmp_path: Path) -> None:
+def test_each_task_becomes_its_own_dataset_and_a_second_run_adds_nothing(tmp_path: Path) -> None:
     command = ["dualarm", "--tasks", "grab_roller,open_microwave", "--episodes", "1", "--image-size", "0"]
     command += ["--workers", "1", "--out", str(tmp_path / "both")]
     for _ in range(2):
@@ -74,7 +74,9 @@ def robotwin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "grab_roller/ur5e_clean"
 
 
-def test_robotwins_files_hold_what_the_dataset_holds(collected: Path, robotwin: Path) -> None:
+def test_robotwin_files_contain_the_same_episodes_as_the_lerobot_dataset(
+    collected: Path, robotwin: Path
+) -> None:
     source = open_source(robotwin)
     assert (source.format, len(source)) == ("robotwin", 2)
     assert not check_dataset(source)
@@ -87,11 +89,11 @@ def test_robotwins_files_hold_what_the_dataset_holds(collected: Path, robotwin: 
             assert found.attributes[key] == wanted.attributes[key]
         for camera, frames in wanted.images.items():
             ours, theirs = found.images[camera][0].astype(int), frames[0].astype(int)
-            assert np.abs(ours - theirs).mean() < 6  # two codecs
+            assert np.abs(ours - theirs).mean() < 6  # different codecs
             assert np.abs(ours[..., ::-1] - theirs).mean() > 1.5 * np.abs(ours - theirs).mean()
 
 
-def test_a_stopped_robotwin_collection_goes_on_where_it_was(robotwin: Path, tmp_path: Path) -> None:
+def test_a_stopped_robotwin_collection_is_resumed(robotwin: Path, tmp_path: Path) -> None:
     out = tmp_path / "data/grab_roller/ur5e_clean"
 
     def stop(done: int, total: int) -> None:
@@ -108,13 +110,17 @@ def test_a_stopped_robotwin_collection_goes_on_where_it_was(robotwin: Path, tmp_
         collect_robotwin(SPEC, out)
     collect_robotwin(SPEC, out, layout="v1.0")
     assert [path.name for path in out.parent.iterdir()] == ["ur5e_clean"]
-    assert (out / "data/episode_0000000.hdf5").stat().st_mtime_ns == first, "it was made once"
+    assert (out / "data/episode_0000000.hdf5").stat().st_mtime_ns == first, (
+        "the first episode is not collected again"
+    )
     assert contents(out) == contents(robotwin)
     with pytest.raises(RunDirectoryError, match="exists already"):
         collect_robotwin(SPEC, out, layout="v1.0")
 
 
-def test_formats_are_not_mixed_in_one_place(collected: Path, robotwin: Path) -> None:
+def test_collecting_another_format_into_an_existing_dataset_is_an_error(
+    collected: Path, robotwin: Path
+) -> None:
     with pytest.raises(RunDirectoryError, match="is a LeRobot dataset"):
         collect_robotwin(SPEC, collected / "grab_roller/clean")
     both = ["dualarm", "--tasks", "grab_roller,lift_pot", "--out", str(robotwin.parents[1])]
@@ -130,7 +136,9 @@ def test_formats_are_not_mixed_in_one_place(collected: Path, robotwin: Path) -> 
         ("--config", "../clean", "no config name"),
     ],
 )
-def test_a_wrong_name_is_one_line(tmp_path: Path, option: str, value: str, words: str) -> None:
+def test_an_invalid_option_is_an_error_of_one_line(
+    tmp_path: Path, option: str, value: str, words: str
+) -> None:
     command = ["dualarm", "--tasks", "lift_pot", "--format", "robotwin", "--out", str(tmp_path / "data")]
     with pytest.raises(InputError, match=words) as caught:
         CliRunner().invoke(collect, [*command, option, value], catch_exceptions=False)
@@ -150,6 +158,6 @@ def test_a_wrong_name_is_one_line(tmp_path: Path, option: str, value: str, words
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_cannot_be_collected_is_refused(change: dict[str, object]) -> None:
+def test_invalid_settings_are_errors(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         replace(SPEC, **change)  # type: ignore[arg-type]

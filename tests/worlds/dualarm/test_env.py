@@ -1,4 +1,4 @@
-"""The dual-arm environment: one contract for both robots."""
+"""The dual-arm environment: the same interface for both robots."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def action(left: F64, right: F64, grips: tuple[float, float] = (1.0, 1.0)) -> F6
 
 
 @pytest.mark.parametrize("robot", sorted(ROBOTS))
-def test_it_is_a_gymnasium_environment(robot: str) -> None:
+def test_the_env_passes_gymnasiums_check(robot: str) -> None:
     env = gym.make("recap/DualArm-MoveCanPot-v0", embodiment=robot, image_size=16)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*we recommend using a symmetric and normalized space.*")
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_episode() -> None:
             observation = env.observe(0)
             env.step(expert.act(observation))
         env.reset(seed=511)
-        env.reset(seed=510)  # what came before leaves no trace
+        env.reset(seed=510)  # earlier episodes have no effect
         for _ in range(40):
             env.step(action(down((-0.2, 0, 0.1)), down((0.2, 0.1, 0.1))))
         runs.append((observation.proprio, env.proprio(), env.data.qpos.copy()))
@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_episode() -> None:
         assert np.array_equal(one, two)
 
 
-def test_a_seed_is_the_same_scene_on_both_robots() -> None:
+def test_a_seed_gives_the_same_scene_on_both_robots() -> None:
     seen = []
     for robot in ROBOTS:
         env = DualArmEnv("pick_dual_bottles", robot, image_size=0)
@@ -65,7 +65,7 @@ def test_a_seed_is_the_same_scene_on_both_robots() -> None:
     assert np.abs(seen[0].proprio - seen[1].proprio).max() < 5e-3
 
 
-def test_two_seeds_are_two_scenes() -> None:
+def test_different_seeds_give_different_scenes() -> None:
     env = DualArmEnv("lift_pot", image_size=0)
     places = []
     for seed in range(500, 510):
@@ -77,7 +77,7 @@ def test_two_seeds_are_two_scenes() -> None:
 
 
 @pytest.mark.parametrize("robot", sorted(ROBOTS))
-def test_the_tools_go_where_they_are_sent(robot: str) -> None:
+def test_the_tools_reach_their_targets(robot: str) -> None:
     env = DualArmEnv("move_can_pot", robot, image_size=0)
     env.reset(seed=500)
     wanted = action(down((-0.3, 0.15, 0.2), 30), down((0.1, -0.2, 0.15), -40), (0.2, 0.7))
@@ -88,12 +88,12 @@ def test_the_tools_go_where_they_are_sent(robot: str) -> None:
 
 
 @pytest.mark.parametrize("robot", sorted(ROBOTS))
-def test_neither_the_table_nor_the_other_arm_can_be_passed_through(robot: str) -> None:
+def test_the_arms_collide_with_the_table_and_with_each_other(robot: str) -> None:
     env = DualArmEnv("lift_pot", robot, image_size=0)
     env.reset(seed=500)
     for _ in range(40):
         env.step(action(down((-0.3, -0.2, -0.2)), down((0.3, -0.2, -0.2))))
-    assert env.proprio()[[2, 12]].min() > 0, "the fingers end above the table"
+    assert env.proprio()[[2, 12]].min() > 0, "the fingers stay above the table"
     env.reset(seed=500)
     for _ in range(60):
         env.step(action(down((0.02, 0.0, 0.25)), down((-0.02, 0.0, 0.25))))
@@ -105,7 +105,7 @@ def test_neither_the_table_nor_the_other_arm_can_be_passed_through(robot: str) -
     [np.zeros(20), np.full(20, np.nan), np.zeros(7), "up", None, np.zeros((2, 10))],
     ids=["no rotation", "nan", "short", "text", "none", "shape"],
 )
-def test_what_is_no_action_is_refused_in_one_line(bad: object) -> None:
+def test_an_invalid_action_is_an_error_of_one_line(bad: object) -> None:
     env = DualArmEnv("lift_pot", image_size=0)
     env.reset(seed=500)
     with pytest.raises(InputError) as error:
@@ -114,7 +114,7 @@ def test_what_is_no_action_is_refused_in_one_line(bad: object) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_names_that_do_not_exist_are_answered_with_those_that_do() -> None:
+def test_unknown_names_are_errors_with_a_suggestion() -> None:
     for make in (
         lambda: DualArmEnv("lift_pott", image_size=0),
         lambda: DualArmEnv("lift_pot", "ur5", image_size=0),
@@ -126,20 +126,22 @@ def test_names_that_do_not_exist_are_answered_with_those_that_do() -> None:
             make()
 
 
-def test_wordings_come_by_seed_and_the_unseen_ones_on_request() -> None:
+def test_the_wording_depends_on_the_seed_and_the_wording_option() -> None:
     env = DualArmEnv("lift_pot", image_size=0)
     seen, unseen, places = set(), set(), []
     for seed in range(500, 516):
         seen.add(env.reset(seed=seed)[1]["task"])
         places.append(env.observe(0).objects["pot"])
         unseen.add(env.reset(seed=seed, options={"wording": "unseen"})[1]["task"])
-        assert np.array_equal(env.observe(0).objects["pot"], places[-1]), "the words do not move the pot"
+        assert np.array_equal(env.observe(0).objects["pot"], places[-1]), (
+            "the wording does not change the scene"
+        )
     assert len(seen) >= 3
     assert seen <= set(env.task.seen)
     assert unseen == set(env.task.unseen)
 
 
-def test_success_must_last() -> None:
+def test_success_must_last_for_hold_steps() -> None:
     env = DualArmEnv("open_microwave", image_size=0)
     env.reset(seed=500)
     still = env.proprio()
@@ -157,7 +159,7 @@ def test_an_episode_ends_after_the_tasks_number_of_steps() -> None:
     assert not terminated
 
 
-def test_physics_that_breaks_ends_the_episode_where_it_was(
+def test_diverging_physics_truncates_the_episode_at_the_last_valid_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -175,7 +177,7 @@ def test_physics_that_breaks_ends_the_episode_where_it_was(
     assert not env.step(env.proprio())[4]["broken"]
 
 
-def test_touching_is_told_by_side() -> None:
+def test_the_state_lists_which_side_touches_an_object() -> None:
     env = DualArmEnv("pick_dual_bottles", image_size=0)
     env.reset(seed=500)
     expert = Expert("pick_dual_bottles")
@@ -187,7 +189,7 @@ def test_touching_is_told_by_side() -> None:
     }
 
 
-def test_no_graphics_are_loaded_without_cameras() -> None:
+def test_opengl_is_not_imported_without_cameras() -> None:
     program = (
         "import sys, recap, recap_worlds\n"
         "assert 'mujoco' not in sys.modules\n"

@@ -1,4 +1,4 @@
-"""Kinematics: targets within reach are reached, limits hold, and far targets are approached step by step."""
+"""Inverse kinematics: reachable targets are reached, joint limits hold, steps are limited."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def followed(arms: Kinematics, poses: F64, n: int = 60) -> F64:
     return joints
 
 
-def test_both_robots_begin_with_the_same_tool_poses() -> None:
+def test_both_robots_start_with_the_same_tool_poses() -> None:
     homes = [kinematics_of(robot).tools(kinematics_of(robot).home) for robot in ROBOTS.values()]
     for tools in homes:
         assert np.abs(tools[:, :3] - [HOME["left"], HOME["right"]]).max() < 1e-3
@@ -39,13 +39,13 @@ def test_tools_reach_their_targets(arms: Kinematics, x: float, y: float, z: floa
     assert np.abs(quaternion_to_matrix(tools[:, 3:]) - quaternion_to_matrix(poses[:, 3:])).max() < 3e-3
 
 
-def test_a_leaning_tool_is_reached_too(arms: Kinematics) -> None:
+def test_a_tilted_target_is_reached(arms: Kinematics) -> None:
     poses = np.stack([down((-0.2, 0.1, 0.15), 20, lean=35), down((0.2, 0.1, 0.15), -20, lean=-35)])
     tools = arms.tools(followed(arms, poses))
     assert np.abs(tools[:, :3] - poses[:, :3]).max() < 1e-3
 
 
-def test_a_far_target_is_approached_and_never_jumped_to(arms: Kinematics) -> None:
+def test_a_far_target_is_approached_in_limited_steps(arms: Kinematics) -> None:
     poses = np.stack([down((-0.3, -0.2, 0.1), 80), down((0.05, 0.15, 0.2), -80)])
     joints, before = arms.home, np.inf
     for _ in range(40):
@@ -58,7 +58,7 @@ def test_a_far_target_is_approached_and_never_jumped_to(arms: Kinematics) -> Non
     assert before < 1e-3
 
 
-def test_what_is_out_of_reach_stays_within_the_joint_limits(arms: Kinematics) -> None:
+def test_unreachable_targets_keep_the_joint_limits(arms: Kinematics) -> None:
     rng = np.random.default_rng(0)
     joints = arms.home
     for _ in range(100):

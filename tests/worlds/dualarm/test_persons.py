@@ -1,4 +1,4 @@
-"""Hands in the suite: they do the tasks as people do, and are known as films show them."""
+"""Simulated hands: they solve the tasks at a person's speed and are observed with the errors of films."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown() -> Episode:
 
 
 @pytest.mark.parametrize("task", ["move_can_pot", "grab_roller", "open_microwave"])
-def test_hands_do_the_task_quicker_than_a_robot_in_the_same_scene(task: str) -> None:
+def test_hands_solve_the_task_faster_than_a_robot_in_the_same_scene(task: str) -> None:
     hand, robot = (demonstrate(task, name, 503, 0) for name in ("hand", "ur5e"))
     assert hand.success
     assert robot.success
@@ -35,7 +35,7 @@ def test_hands_do_the_task_quicker_than_a_robot_in_the_same_scene(task: str) -> 
         np.testing.assert_allclose(hand.objects[name][0], robot.objects[name][0], atol=2e-3)
 
 
-def test_a_person_is_the_same_for_a_seed_and_another_for_another() -> None:
+def test_a_persons_habits_depend_on_the_seed() -> None:
     assert habits_of(500) == habits_of(500)
     assert habits_of(500).speed != habits_of(501).speed
     again = [demonstrate("click_bell", "hand", 500, 0, speed=0.6) for _ in range(2)]
@@ -47,11 +47,11 @@ def test_hands_open_less_wide_than_grippers() -> None:
     assert (hand.robot.travel, robot.robot.travel) == (0.045, 0.05)
     hand.reset(seed=500)
     robot.reset(seed=500)
-    np.testing.assert_allclose(hand.proprio()[:9], robot.proprio()[:9], atol=0.01)  # both begin at home
+    np.testing.assert_allclose(hand.proprio()[:9], robot.proprio()[:9], atol=0.01)  # both start at home
 
 
 @pytest.mark.parametrize(("film", "most_mm", "most_deg"), [("two-cameras", 5, 6), ("one-camera", 60, 2)])
-def test_a_film_knows_as_much_as_was_measured(
+def test_as_filmed_adds_errors_of_the_measured_size(
     shown: Episode, film: str, most_mm: float, most_deg: float
 ) -> None:
     seen = as_filmed(shown, FILMS[film], 500)
@@ -67,14 +67,14 @@ def test_a_film_knows_as_much_as_was_measured(
     np.testing.assert_array_equal(seen.objects["can"], shown.objects["can"])
 
 
-def test_one_camera_is_off_along_its_view(shown: Episode) -> None:
+def test_one_camera_errs_along_its_viewing_direction(shown: Episode) -> None:
     film = replace(FILMS["one-camera"], position=0.0, scale=0.0, gaps=0.0)
     seen = as_filmed(shown, film, 500)
     truth, got = (e.proprio[:, :3] - CAMERA for e in (shown, seen))
     np.testing.assert_allclose(got, 1.03 * truth, atol=1e-6)
 
 
-def test_collected_hands_are_a_dataset_with_the_head_camera_alone(tmp_path: Path) -> None:
+def test_a_dataset_of_hands_has_only_the_head_camera(tmp_path: Path) -> None:
     spec = DualArmSpec("click_bell", "hand", 2, image_size=16, film="two-cameras")
     collect_dualarm(spec, tmp_path / "hand")
     source = open_source(tmp_path / "hand")

@@ -1,4 +1,4 @@
-"""Camera pictures: three views in which there is something to see."""
+"""Camera images of the dual-arm world."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from recap_worlds.dualarm.tasks import SEEN, UNSEEN
 
 
 @pytest.mark.parametrize("robot", sorted(ROBOTS))
-def test_every_camera_sees_something_and_the_head_sees_both_arms(robot: str) -> None:
+def test_every_camera_image_has_content_and_the_head_camera_shows_both_arms(robot: str) -> None:
     env = DualArmEnv("move_can_pot", robot, image_size=64)
     pictures = env.reset(seed=500)[0]
     for camera in CAMERAS:
@@ -37,7 +37,7 @@ def _belongs(env: DualArmEnv, geom: int, side: str) -> bool:
 
 
 @pytest.mark.parametrize("key", sorted((*SEEN, *UNSEEN)))
-def test_the_head_camera_shows_every_object_wherever_it_stands(key: str) -> None:
+def test_the_head_camera_shows_every_object(key: str) -> None:
     env = DualArmEnv(key, "ur5e", image_size=0)
     for seed in range(560, 564):
         env.reset(seed=seed)
@@ -52,7 +52,7 @@ def test_the_head_camera_shows_every_object_wherever_it_stands(key: str) -> None
     env.close()
 
 
-def test_pictures_come_in_any_size_and_are_the_same_again() -> None:
+def test_images_have_any_size_and_are_reproducible() -> None:
     env = DualArmEnv("lift_pot", image_size=0)
     env.reset(seed=500)
     small = env.observe(32).images
@@ -65,7 +65,7 @@ def test_pictures_come_in_any_size_and_are_the_same_again() -> None:
         DualArmEnv("lift_pot", image_size=4)
 
 
-def test_the_randomised_split_looks_different_every_time_and_is_the_same_scene() -> None:
+def test_the_randomised_split_changes_the_appearance_but_not_the_scene() -> None:
     clean, mixed = (DualArmEnv("lift_pot", split=s, image_size=0) for s in ("clean", "randomised"))
     pictures = []
     for seed in (500, 501):
@@ -74,7 +74,7 @@ def test_the_randomised_split_looks_different_every_time_and_is_the_same_scene()
         pictures += [clean.draw(48, ("head",))["head"], mixed.draw(48, ("head",))["head"]]
         assert np.abs(clean.observe(0).objects["pot"] - mixed.observe(0).objects["pot"]).max() < 1e-6
     corner = [picture[-8:, -8:].astype(int).mean(axis=(0, 1)) for picture in pictures]
-    assert np.abs(corner[0] - corner[2]).max() < 1, "the clean table stays"
+    assert np.abs(corner[0] - corner[2]).max() < 1, "the clean table looks the same"
     assert np.abs(corner[1] - corner[3]).max() > 5, "the other one does not"
     mixed.reset(seed=501)
     assert np.array_equal(mixed.draw(48, ("head",))["head"], pictures[3])
@@ -82,7 +82,7 @@ def test_the_randomised_split_looks_different_every_time_and_is_the_same_scene()
     mixed.close()
 
 
-def test_where_nothing_can_draw_one_line_says_what_to_install() -> None:
+def test_missing_graphics_libraries_are_an_error_that_names_the_command() -> None:
     program = (
         "from recap_worlds.dualarm.env import DualArmEnv\n"
         "from recap.errors import RecapError\n"
@@ -91,7 +91,7 @@ def test_where_nothing_can_draw_one_line_says_what_to_install() -> None:
         "try:\n    env.observe(32)\n"
         "except RecapError as error:\n    print(error)\n"
     )
-    # A platform that neither backend accepts stands for a machine without their libraries.
+    # A platform that neither backend accepts simulates a machine without their libraries.
     environment = os.environ | {"MUJOCO_GL": "", "PYOPENGL_PLATFORM": "wgl"}
     done = subprocess.run(
         [sys.executable, "-c", program],

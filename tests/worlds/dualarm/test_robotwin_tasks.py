@@ -1,4 +1,4 @@
-"""The task lists are the paper's."""
+"""The task lists of the paper."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from recap_worlds.dualarm.robotwin_tasks import (
 )
 
 
-def test_five_tasks_are_trained_on_and_five_are_unseen() -> None:
+def test_there_are_five_training_tasks_and_five_unseen_tasks() -> None:
     assert len(SEEN) == len(UNSEEN) == 5
     assert not set(SEEN) & set(UNSEEN)
     assert set(STEP_LIMITS) == {*SEEN, *UNSEEN}
@@ -26,7 +26,7 @@ def test_five_tasks_are_trained_on_and_five_are_unseen() -> None:
     assert sum(map(len, LEFT_OUT.values())) == 4
 
 
-def test_each_level_brings_one_unseen_task() -> None:
+def test_each_pool_level_adds_one_unseen_task() -> None:
     assert [len(pool_tasks(level)) for level in range(1, 7)] == [5, 11, 17, 23, 29, 36]
     assert len(set(pool_tasks(6))) == 36
     assert LEVELS[0] == SEEN
@@ -36,13 +36,13 @@ def test_each_level_brings_one_unseen_task() -> None:
         pool_tasks(7)
 
 
-def test_our_suite_has_the_same() -> None:
+def test_the_dualarm_suite_has_the_same_tasks() -> None:
     from recap_worlds.dualarm import tasks
 
     assert (tasks.SEEN, tasks.UNSEEN, tasks.LEVELS) == (SEEN, UNSEEN, LEVELS)
 
 
-def test_they_need_no_simulator() -> None:
+def test_the_task_lists_import_neither_mujoco_nor_torch() -> None:
     heavy = "bool({'mujoco', 'torch'} & {*sys.modules})"
     code = f"import sys, recap_worlds.dualarm.robotwin_tasks; sys.exit({heavy})"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,4 +1,4 @@
-"""The tasks: experts solve them, idleness and chance do not, and words and names are in order."""
+"""The tasks: experts solve them, idle and random actions do not; their wordings and names are consistent."""
 
 import re
 
@@ -31,7 +31,7 @@ POOL = sorted(set(TASKS) - set(MEASURED))
 
 @pytest.mark.parametrize("robot", sorted(ROBOTS))
 @pytest.mark.parametrize("key", MEASURED)
-def test_the_expert_solves_it(key: str, robot: str) -> None:
+def test_the_expert_solves_every_evaluation_task(key: str, robot: str) -> None:
     episodes = [demonstrate(key, robot, seed, 0) for seed in (540, 541)]
     assert all(episode.success for episode in episodes)
     for episode in episodes:
@@ -39,7 +39,7 @@ def test_the_expert_solves_it(key: str, robot: str) -> None:
 
 
 @pytest.mark.parametrize("key", POOL)
-def test_the_expert_demonstrates_it_for_the_pool(key: str) -> None:
+def test_the_expert_demonstrates_every_pool_task(key: str) -> None:
     episode = demonstrate(key, "ur5e", 540, 0)
     assert episode.success
     assert tuple(episode.objects) == task_named(key).objects
@@ -47,7 +47,7 @@ def test_the_expert_demonstrates_it_for_the_pool(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", MEASURED)
-def test_neither_standing_still_nor_chance_solves_it(key: str) -> None:
+def test_neither_idle_nor_random_actions_solve_a_task(key: str) -> None:
     env = DualArmEnv(key, "viperx", image_size=0)
     rng = np.random.default_rng(0)
     for seed in (550, 551):
@@ -64,7 +64,7 @@ def test_neither_standing_still_nor_chance_solves_it(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", MEASURED)
-def test_a_demonstration_says_what_it_is(key: str) -> None:
+def test_a_demonstration_has_its_id_scene_and_attributes(key: str) -> None:
     episode = demonstrate(key, "ur5e", 545, 0)
     task = task_named(key)
     assert episode.id == f"dualarm/{key}/clean/545/ur5e"
@@ -82,7 +82,7 @@ def test_a_demonstration_says_what_it_is(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(TASKS))
-def test_wordings_are_enough_and_kept_apart(key: str) -> None:
+def test_every_task_has_enough_distinct_seen_and_unseen_wordings(key: str) -> None:
     task = task_named(key)
     words = [*task.seen, *task.unseen]
     assert len(task.seen) >= 4
@@ -98,7 +98,7 @@ def test_every_task_has_an_id_and_a_level() -> None:
     assert {level[0] for level in LEVELS[1:]} == set(UNSEEN)
     flat = [key for level in LEVELS for key in level]
     assert len(set(flat)) == len(flat)
-    assert list(TASKS) == [*flat, *REAL_ROBOT[1:]], "every task of every level is here, in that order"
+    assert list(TASKS) == [*flat, *REAL_ROBOT[1:]], "all tasks of all levels are listed in that order"
 
 
 def test_groups_of_tasks_have_names() -> None:
@@ -117,13 +117,13 @@ def test_the_tool_frame_approaches_along_x_and_opens_along_y() -> None:
     turned = quaternion_to_matrix(down((0, 0, 0.1), yaw=30)[3:])
     assert np.allclose(turned[:, 1], (-0.5, np.sqrt(0.75), 0))
     assert np.allclose(down((0, 0, 0.1), yaw=100), down((0, 0, 0.1), yaw=-80)), (
-        "of two equal grips the near one"
+        "of two equivalent grips the nearer one"
     )
     leaning = quaternion_to_matrix(down((0, 0, 0.1), lean=20)[3:])
-    assert leaning[0, 0] > 0.3, "it points towards +x"
+    assert leaning[0, 0] > 0.3, "the approach leans towards +x"
 
 
-def test_poses_are_moved_as_their_words_say() -> None:
+def test_grip_drawn_back_and_swung_transform_poses() -> None:
     pot = np.array([0.1, 0.2, 0, np.cos(0.25), 0, 0, np.sin(0.25)])
     assert heading(pot) == pytest.approx(np.degrees(0.5))
     pose = grip(pot, (0.1, 0, 0.05))
@@ -138,17 +138,19 @@ def hands() -> Hands:
     return Hands({"cup": standing(-0.2, 0, 0.15, yaw=20)}, tools, {"left": 1.0, "right": 1.0}, dict(tools))
 
 
-def test_what_is_held_is_brought_where_it_should_be() -> None:
+def test_bringing_moves_the_tool_so_that_the_held_object_reaches_its_target() -> None:
     mine = hands()
     tool = mine.bringing("left", "cup", standing(0.1, 0.1, 0.05, yaw=80))
     assert np.allclose(tool[:3], (0.1, 0.1, 0.1)), "as far above the cup as now"
-    assert np.allclose(tool[3:], down((0, 0, 0), yaw=60)[3:]), "turned as much as the cup"
+    assert np.allclose(tool[3:], down((0, 0, 0), yaw=60)[3:]), "rotated by the same angle as the cup"
 
 
-def test_a_hand_turns_on_the_spot() -> None:
+def test_turn_rotates_the_hand_in_place() -> None:
     turned = hands().turn("left", 30).poses["left"]
     assert np.allclose(turned[:3], (-0.2, 0, 0.2))
-    assert np.allclose(turned[3:], down((0, 0, 0), yaw=-30)[3:]), "about its approach, which points down"
+    assert np.allclose(turned[3:], down((0, 0, 0), yaw=-30)[3:]), (
+        "about the approach direction, which points down"
+    )
     tipped = hands().turn("right", 40, np.array([1.0, 0, 0])).poses["right"]
     assert np.allclose(tipped[3:], down((0, 0, 0), tilt=40)[3:])
 
@@ -161,7 +163,7 @@ def test_pressing_goes_down_and_comes_back() -> None:
     assert heights == pytest.approx([0.16, 0.1, 0.08, 0.16])
 
 
-def test_moves_of_two_arms_are_one_move() -> None:
+def test_together_and_in_step_combine_moves_of_both_arms() -> None:
     mine = hands()
     move = together(mine.lift("left", 0.1, speed=0.1), mine.close("right"))
     assert set(move.poses) == {"left"}

@@ -1,4 +1,4 @@
-"""Meta-World behind the public seam; `make test-long` and CI skip none."""
+"""Meta-World through the public world interface; not skipped in `make test-long` and CI."""
 
 import os
 from contextlib import closing
@@ -36,11 +36,11 @@ def demonstration(task: str, seed: int, image_size: int = 0, **options: float) -
         return demonstrate(spec, SUITE, world, SUITE.expert(hand), task, seed)
 
 
-def test_it_conforms() -> None:
+def test_the_world_passes_check_world() -> None:
     check_world(SUITE, "button-press")
 
 
-def test_tasks_are_those_of_ml45() -> None:
+def test_the_tasks_are_those_of_ml45() -> None:
     assert (len(SEEN), len(UNSEEN), len(set(TASKS))) == (45, 5, 50)
     assert tasks_named("unseen") == UNSEEN
     with pytest.raises(InputError, match="door-lock"):
@@ -48,12 +48,12 @@ def test_tasks_are_those_of_ml45() -> None:
 
 
 @pytest.mark.parametrize("task", ["button-press", "pick-place", "door-open", "sweep-into"])
-def test_the_expert_succeeds_through_absolute_targets(task: str) -> None:
+def test_the_expert_succeeds_with_absolute_targets(task: str) -> None:
     assert demonstration(task, 500).success
     assert demonstration(task, 501).success
 
 
-def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
+def test_a_seed_gives_bitwise_the_same_episode_after_any_other_episode() -> None:
     world, expert = SUITE.make(NOMINAL), SUITE.expert(NOMINAL)
     spec = SuiteSpec("metaworld", ("push",), 1, "sawyer", NOMINAL, image_size=0)
     first, _, again = (demonstrate(spec, SUITE, world, expert, "push", seed) for seed in (500, 501, 500))
@@ -65,14 +65,14 @@ FINGERS = ("rightclaw_it", "rightpad_geom", "leftclaw_it", "leftpad_geom")
 
 
 def fingers(world: MetaWorld) -> F64:
-    """(4, 3): where MuJoCo has the fingers' geoms, beside the hand's body and along the world's axes."""
+    """(4, 3): positions of the fingers' geoms relative to the hand's body, in world axes."""
     data = world._env.data
     return np.array([data.geom(name).xpos - data.body("hand").xpos for name in FINGERS])
 
 
 @pytest.mark.parametrize(("offset_y", "offset_z"), [(0.03, 0.0), (-0.03, 0.0), (0.0, 0.02), (0.01, -0.02)])
-def test_claws_and_pads_move_once_and_by_the_offset(offset_y: float, offset_z: float) -> None:
-    """Against MuJoCo, over resets and tasks, beside a world with the nominal hand in the same process."""
+def test_claws_and_pads_are_shifted_once_by_the_offset(offset_y: float, offset_z: float) -> None:
+    """Compared with a nominal world in the same process, over several resets and tasks."""
     options = SUITE.check({"offset_y": offset_y, "offset_z": offset_z})
     with closing(SUITE.make(options)) as other, closing(SUITE.make(NOMINAL)) as nominal:
         for task in ("reach", "door-lock", "door-lock", "reach"):
@@ -80,11 +80,11 @@ def test_claws_and_pads_move_once_and_by_the_offset(offset_y: float, offset_z: f
                 other.reset(seed, task)
                 nominal.reset(seed, task)
                 moved = fingers(other) - fingers(nominal)
-                # At the start the hand leans by up to three degrees.
+                # At the start the hand is tilted by up to three degrees.
                 assert np.abs(moved - (0.0, offset_y, offset_z)).max() < 0.003
 
 
-def test_an_offset_of_zero_leaves_the_model_as_it_is() -> None:
+def test_an_offset_of_zero_does_not_change_the_model() -> None:
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
     own = ALL_V3_ENVIRONMENTS["pick-place-v3"]().model
@@ -94,7 +94,7 @@ def test_an_offset_of_zero_leaves_the_model_as_it_is() -> None:
         model = world._env.model
         for name in ("body_pos", "body_quat", "geom_pos", "geom_quat", "site_pos"):
             kept = np.ones(len(getattr(own, name)), bool)
-            if name.startswith("body"):  # what lies on the table lies elsewhere in each scene
+            if name.startswith("body"):  # objects on the table differ between scenes
                 kept = np.array([own.body(int(root)).name == "base" for root in own.body_rootid])
                 assert kept[own.body("leftpad").id]
             elif name == "site_pos":
@@ -102,8 +102,8 @@ def test_an_offset_of_zero_leaves_the_model_as_it_is() -> None:
             assert np.array_equal(getattr(model, name)[kept], getattr(own, name)[kept]), name
 
 
-def test_fingers_of_another_size_need_other_targets() -> None:
-    """The expert grasps if it is told of them, and not if it is not."""
+def test_the_expert_grasps_with_shifted_fingers_only_if_it_knows_the_offset() -> None:
+    """The expert gets the shifted hand's options, or the nominal ones."""
     other = SUITE.check({"offset_y": 0.03})
     spec = SuiteSpec("metaworld", ("pick-place",), 1, "sawyer", other, image_size=0)
     for told, grasps in ((other, True), (NOMINAL, False)):
@@ -113,13 +113,13 @@ def test_fingers_of_another_size_need_other_targets() -> None:
 
 
 @pytest.mark.parametrize("offset", [float("nan"), 0.2, -3.0])
-def test_fingers_that_no_hand_has_are_refused(offset: float) -> None:
+def test_an_offset_out_of_range_is_an_error(offset: float) -> None:
     with pytest.raises(InputError, match=r"offset_z .* is out of range"):
         SUITE.check({"offset_z": offset})
 
 
-def test_no_camera_shows_where_the_goal_is() -> None:
-    """Two scenes of reach differ in nothing but the goal: what is seen is the same."""
+def test_no_camera_image_shows_the_goal() -> None:
+    """Two scenes of reach differ only in the goal, so their images are the same."""
     world = SUITE.make(NOMINAL)
     seen = []
     for seed in (500, 501):
@@ -132,7 +132,7 @@ def test_no_camera_shows_where_the_goal_is() -> None:
         assert (changed.max(axis=-1) > 40).mean() < 0.05, camera
 
 
-def test_a_stopped_collection_goes_on_and_gives_the_same(tmp_path: Path) -> None:
+def test_a_resumed_collection_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     spec = SuiteSpec("metaworld", ("button-press", "drawer-close"), 1, "sawyer", NOMINAL, image_size=32)
     collect_suite(spec, tmp_path / "whole")
 
@@ -150,8 +150,8 @@ def test_a_stopped_collection_goes_on_and_gives_the_same(tmp_path: Path) -> None
         assert set(one.images) == {"scene", "wrist", "behind"}
 
 
-def test_a_demonstration_of_another_scene_is_shifted_to_where_things_are_now() -> None:
-    """Of four scenes the one that was shown is moved to each; unshifted it fails in some."""
+def test_the_image_retrieval_shifts_a_demonstration_to_the_current_object() -> None:
+    """One demonstration is replayed in four scenes: shifted it succeeds in all, unshifted not."""
     shown = demonstration("button-press-topdown", 100000, image_size=128)
     robot = SUITE.robot(NOMINAL)
     solved = {}
@@ -168,7 +168,7 @@ def _replayed(agent: RetrievalAgent, seed: int) -> bool:
     world.reset(seed, "button-press-topdown")
     agent.reset(0, Trial("button-press-topdown", seed))
     for _ in range(200):
-        drawn = agent.wants_pictures(0)
+        drawn = agent.needs_images(0)
         n_drawn += drawn
         action = agent.act([0], [world.observe(128 if drawn else None)])[0]
         metrics, _ = world.step(action)
@@ -178,7 +178,7 @@ def _replayed(agent: RetrievalAgent, seed: int) -> bool:
     return bool(metrics["success"])
 
 
-def test_a_policy_is_trained_and_drives(tmp_path: Path) -> None:
+def test_a_policy_is_trained_and_acts(tmp_path: Path) -> None:
     from recap.policies.checkpoint import from_pretrained
     from recap.training.data import build_data
     from recap.training.presets import preset

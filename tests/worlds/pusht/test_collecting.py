@@ -1,4 +1,4 @@
-"""Collection: repeatable, resumable, paired, and never half-written."""
+"""PushT collection: reproducible, resumable, paired by scene, never partially written."""
 
 import signal
 import subprocess
@@ -31,7 +31,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_what_is_written_reads_back_exactly(collected: Path) -> None:
+def test_written_demonstrations_are_read_back_exactly(collected: Path) -> None:
     dataset = open_source(collected)
     assert all(len(list(frames)) == len(e) for e in dataset for frames in e.images.values())
     assert len(dataset) == 4
@@ -60,7 +60,7 @@ def test_the_recorded_actions_solve_the_scene(collected: Path) -> None:
         assert episode.success
 
 
-def test_same_bytes_whatever_the_number_of_workers(collected: Path, tmp_path: Path) -> None:
+def test_the_files_do_not_depend_on_the_number_of_workers(collected: Path, tmp_path: Path) -> None:
     collect(SPEC, tmp_path / "two", workers=2)
     assert contents(tmp_path / "two") == contents(collected)
     assert not list(tmp_path.glob("*.partial"))
@@ -74,7 +74,7 @@ def test_two_pushers_are_paired_by_scene() -> None:
         assert np.array_equal(disc.proprio[0], triangle.proprio[0])
 
 
-def test_stopped_and_resumed_is_as_if_never_stopped(collected: Path, tmp_path: Path) -> None:
+def test_a_resumed_collection_equals_an_uninterrupted_one(collected: Path, tmp_path: Path) -> None:
     out = tmp_path / "disc"
     command = [sys.executable, "-m", "recap", "collect", "pusht", "--angles=-45,45", "--per-angle", "2"]
     command += ["--image-size", "32", "--workers", "2", "--out", str(out)]
@@ -100,7 +100,7 @@ def test_stopped_and_resumed_is_as_if_never_stopped(collected: Path, tmp_path: P
     assert not staging.exists()
 
 
-def test_stopped_before_the_first_it_names_no_folder_that_is_not_there(
+def test_stopping_before_the_first_demonstration_keeps_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*_: object) -> None:
@@ -132,7 +132,7 @@ def test_styles_vary_by_demonstration() -> None:
 
 
 @pytest.mark.parametrize("block", ["tee", "zed"])
-def test_near_the_goal_it_begins_within_reach_and_not_yet_done(block: str) -> None:
+def test_starts_near_the_goal_are_within_the_distance_and_not_yet_successful(block: str) -> None:
     for seed in range(100_000, 100_012):
         env = PushTEnv("triangle", 30.0, block=block)
         env.reset(seed=seed)
@@ -145,17 +145,19 @@ def test_near_the_goal_it_begins_within_reach_and_not_yet_done(block: str) -> No
         assert env.coverage_at(state[2:]) < 0.95
         before = env.state()
         env.step(state[:2])
-        assert np.allclose(env.state()[2:5], before[2:5]), "the pusher begins off the block"
+        assert np.allclose(env.state()[2:5], before[2:5]), "the pusher starts off the block"
 
 
-def test_a_demonstration_from_near_is_its_own_scene() -> None:
+def test_a_demonstration_from_near_the_goal_has_its_own_scene() -> None:
     near = replace(SPEC, near=30.0, image_size=0)
     demo = near.demos()[0]
     episode = demonstrate(near, demo)
     assert episode.success
     assert episode.attributes["near"] == 30.0
     assert episode.scene_id != demonstrate(replace(SPEC, image_size=0), demo).scene_id
-    assert demonstrate(near, demo).actions.tobytes() == episode.actions.tobytes(), "the seed decides"
+    assert demonstrate(near, demo).actions.tobytes() == episode.actions.tobytes(), (
+        "the seed determines the episode"
+    )
 
 
 def test_a_demonstration_ends_at_the_threshold() -> None:
@@ -163,7 +165,7 @@ def test_a_demonstration_ends_at_the_threshold() -> None:
     early, late = (demonstrate(replace(SPEC, threshold=t, image_size=0), demo) for t in (0.6, 0.95))
     n = len(early)
     assert n < len(late)
-    assert np.array_equal(early.actions, late.actions[:n]), "until then they are the same"
+    assert np.array_equal(early.actions, late.actions[:n]), "the actions up to there are the same"
     env = PushTEnv(goal_angle=demo.angle, success_threshold=0.6)
     env.reset(seed=demo.seed)
     passed = [env.step(action)[2] for action in early.actions.astype(float)]
@@ -188,19 +190,19 @@ def test_a_demonstration_ends_at_the_threshold() -> None:
         ({"threshold": 1.0}, "threshold 1.0 is out of range"),
     ],
 )
-def test_bad_settings_are_refused_before_anything_is_written(changes: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_errors(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         replace(SPEC, **changes)  # type: ignore[arg-type]
 
 
-def test_an_existing_output_is_never_touched(collected: Path) -> None:
+def test_an_existing_output_is_an_error_and_stays_unchanged(collected: Path) -> None:
     before = contents(collected)
     with pytest.raises(RunDirectoryError, match="exists already"):
         collect(SPEC, collected)
     assert contents(collected) == before
 
 
-def test_a_directory_of_somebody_else_is_never_touched(tmp_path: Path) -> None:
+def test_a_staging_folder_with_other_files_is_an_error_and_stays_unchanged(tmp_path: Path) -> None:
     theirs = tmp_path / "disc.partial"
     theirs.mkdir()
     (theirs / "notes.txt").write_text("mine")
@@ -209,7 +211,7 @@ def test_a_directory_of_somebody_else_is_never_touched(tmp_path: Path) -> None:
     assert (theirs / "notes.txt").read_text() == "mine"
 
 
-def test_a_collection_under_way_is_not_disturbed(tmp_path: Path) -> None:
+def test_a_collection_in_use_by_another_process_is_an_error(tmp_path: Path) -> None:
     from dataclasses import asdict
 
     from recap.run_directory import hold_run_directory
@@ -220,7 +222,7 @@ def test_a_collection_under_way_is_not_disturbed(tmp_path: Path) -> None:
         assert (tmp_path / "disc.partial" / "config.json").exists()
 
 
-def test_resuming_with_other_settings_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resuming_with_other_settings_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "disc"
 
     def stop_after_one(spec: CollectSpec, demo: Demo) -> object:
@@ -237,7 +239,7 @@ def test_resuming_with_other_settings_is_refused(tmp_path: Path, monkeypatch: py
     assert len(list((tmp_path / "disc.partial").glob("*.parquet"))) == 1
 
 
-def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "somewhere")
 

@@ -1,4 +1,4 @@
-"""What a disc did, retargeted to a triangle: it touches where the disc did, whichever way the block lies."""
+"""Contact retargeting from the disc to the triangle: the triangle touches the block where the disc did."""
 
 from dataclasses import replace
 
@@ -37,14 +37,14 @@ def block_of(name: str) -> shapely.Geometry:
 
 
 def discs_around(name: str, away: float, n: int, seed: int) -> np.ndarray:
-    """Centres of discs at that distance from the block, all round: (n, 2)."""
+    """Centres of discs around the block, `away` px from it: (n, 2)."""
     ring = block_of(name).buffer(DISC_RADIUS + away).exterior
     places = np.random.default_rng(seed).uniform(0, ring.length, n)
     return np.array([ring.interpolate(place).coords[0] for place in places])
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_the_triangle_touches_where_the_disc_did(block: str) -> None:
+def test_the_triangle_touches_the_block_where_the_disc_did(block: str) -> None:
     discs = discs_around(block, 0.0, 200, seed=0)
     headings = np.random.default_rng(1).uniform(-np.pi, np.pi, len(discs))
     centers = PUSHT_CONTACT.as_tool("triangle", block, discs, headings)
@@ -59,7 +59,7 @@ def test_the_triangle_touches_where_the_disc_did(block: str) -> None:
 
 @given(seed=st.integers(0, 10**6), away=st.floats(0, 60))
 @settings(max_examples=20, deadline=None)
-def test_to_a_disc_and_back(seed: int, away: float) -> None:
+def test_as_disc_inverts_as_tool(seed: int, away: float) -> None:
     discs = discs_around("tee", away, 20, seed)
     headings = np.random.default_rng(seed).uniform(-np.pi, np.pi, len(discs))
     centers = PUSHT_CONTACT.as_tool("triangle", "tee", discs, headings)
@@ -71,8 +71,8 @@ def test_to_a_disc_and_back(seed: int, away: float) -> None:
 
 @given(seed=st.integers(0, 10**6), away=st.floats(0, 60))
 @settings(max_examples=20, deadline=None)
-def test_left_and_right_are_alike(seed: int, away: float) -> None:
-    """The T and the triangle are their own mirror images, so a mirrored scene is retargeted mirrored."""
+def test_retargeting_is_mirror_symmetric(seed: int, away: float) -> None:
+    """The T and the triangle are mirror-symmetric, so a mirrored scene is retargeted mirrored."""
     discs = discs_around("tee", away, 20, seed)
     headings = np.random.default_rng(seed).uniform(-np.pi, np.pi, len(discs))
     flip = np.array([-1.0, 1.0])
@@ -81,7 +81,7 @@ def test_left_and_right_are_alike(seed: int, away: float) -> None:
     np.testing.assert_allclose(other, one * flip, atol=1e-9)
 
 
-def test_a_disc_stays_a_disc() -> None:
+def test_retargeting_to_a_disc_changes_nothing() -> None:
     discs = discs_around("zed", 3.0, 50, seed=2)
     headings = np.linspace(-3, 3, 50)
     np.testing.assert_allclose(PUSHT_CONTACT.as_tool("disc", "zed", discs, headings), discs, atol=1e-9)
@@ -89,33 +89,33 @@ def test_a_disc_stays_a_disc() -> None:
     assert PUSHT_CONTACT.to_reference_tool(episode) is episode
 
 
-def test_far_from_the_block_a_shape_does_not_matter() -> None:
+def test_far_from_the_block_retargeting_changes_nothing() -> None:
     discs = discs_around("tee", PUSHT_CONTACT.far + 1, 50, seed=3)
     np.testing.assert_allclose(
         PUSHT_CONTACT.as_tool("triangle", "tee", discs, np.zeros(50)), discs, atol=1e-9
     )
 
 
-def test_an_action_moves_with_the_place_it_leads_to() -> None:
+def test_an_action_is_shifted_like_the_next_state() -> None:
     episode = replace(beside_its_block(random_episode("a", 0)), embodiment="triangle")
     told = PUSHT_CONTACT.to_reference_tool(episode)
     moved = told.proprio - episode.proprio
     np.testing.assert_allclose((told.actions - episode.actions)[:-1], moved[1:], atol=1e-3)
-    assert np.abs(moved).max() > 1  # somewhere it is near the block
+    assert np.abs(moved).max() > 1  # some frames are near the block
 
 
 @pytest.mark.parametrize(
     ("tool", "block", "message"), [("hand", "tee", "tool 'hand'"), ("triangle", "", "block ''")]
 )
-def test_an_unknown_shape_is_refused_in_a_line(tool: str, block: str, message: str) -> None:
+def test_an_unknown_tool_or_block_is_an_error_of_one_line(tool: str, block: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         PUSHT_CONTACT.as_disc(tool, block, np.zeros((1, 2)), np.zeros(1))
     assert "\n" not in str(caught.value)
     assert "retrieval pusht-object" in str(caught.value)
 
 
-def test_retargeted_to_a_disc_a_chunk_is_as_it_was() -> None:
-    """Retrieval by contact differs from that by object where the shapes differ, and nowhere else."""
+def test_contact_retrieval_changes_the_chunk_for_the_triangle_only() -> None:
+    """Contact and object retrieval differ only for tools of another shape than the disc."""
     demo = beside_its_block(random_episode("demo", 1))
     ref = [FrameRef("demo", 4)]
     given = {
@@ -136,7 +136,7 @@ def test_retargeted_to_a_disc_a_chunk_is_as_it_was() -> None:
     assert np.abs(given["contact", "triangle"].actions - plain.actions).max() > 1
 
 
-def test_a_triangle_is_looked_up_by_where_it_touches() -> None:
+def test_a_triangle_is_described_by_its_point_of_contact() -> None:
     describer, _ = find_retrieval("pusht-contact")
     headings = np.zeros(30)
     discs = discs_around("tee", 0.0, 30, seed=4)
@@ -150,10 +150,10 @@ def test_a_triangle_is_looked_up_by_where_it_touches() -> None:
     )
     assert np.linalg.norm(centers - discs, axis=1).mean() > 3
     assert np.median(apart) < 0.01
-    assert np.quantile(apart, 0.8) < 0.5  # at the corners two discs may stand for one triangle
+    assert np.quantile(apart, 0.8) < 0.5  # at the corners two discs may match one triangle
 
 
-def test_what_is_learned_is_a_residual_over_the_retargeted_chunk() -> None:
+def test_training_residuals_are_relative_to_the_retargeted_chunk() -> None:
     discs = [beside_its_block(random_episode(f"disc-{i}", i, n=12)) for i in range(4)]
     robots = [replace(disc, id=f"triangle-{i}", embodiment="triangle") for i, disc in enumerate(discs)]
     changes = ("policy.inputs=S", "policy.embodiment=triangle", "held_out=0.25")
@@ -167,7 +167,7 @@ def test_what_is_learned_is_a_residual_over_the_retargeted_chunk() -> None:
     assert 1 < moved.max() < 25
 
 
-def test_an_agent_must_know_whose_hand_it_moves() -> None:
+def test_contact_retrieval_without_a_known_tool_is_an_error() -> None:
     nameless = replace(random_episode("demo", 1), attributes={})
     retriever = Retriever(MemoryPool([nameless]), *find_retrieval("pusht-contact"))
     seen = [observation_of(random_episode("now", 2), 3)]
@@ -183,7 +183,7 @@ def test_an_agent_must_know_whose_hand_it_moves() -> None:
     assert np.isfinite(action).all(), "the demonstration does not name its block, the query does"
 
 
-def test_a_triangle_reaches_the_narrow_goal_by_what_discs_show() -> None:
+def test_replay_by_contact_reaches_coverage_095_with_the_triangle() -> None:
     agent, options = AgentConfig(retrieval="contact"), {"pusher": "triangle"}
     spec = EvalSpec(agent, "pusht", options, tasks=("-45", "-30"), seeds=(510, 511, 512))
     results = list(run_trials(make_agent(spec), spec, spec.trials(), 6))

@@ -1,4 +1,4 @@
-"""Exact area, against shapely."""
+"""The exact shared area, compared with shapely."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ poses = st.tuples(st.floats(-80, 80), st.floats(-80, 80), st.floats(-4, 4)).map(
 
 
 @given(poses, poses, st.sampled_from(sorted(BLOCKS)))
-def test_agrees_with_shapely(a: np.ndarray, b: np.ndarray, name: str) -> None:
+def test_shared_area_agrees_with_shapely(a: np.ndarray, b: np.ndarray, name: str) -> None:
     parts_a, parts_b = (transform_points(pose, BLOCKS[name].parts) for pose in (a, b))
     # Bars do not overlap. Joined first, GEOS 3.14 loses one of a turned cup now and then.
     bars_a, bars_b = ([shapely.Polygon(p) for p in parts] for parts in (parts_a, parts_b))
@@ -30,7 +30,7 @@ def test_blocks_are_made_of_disjoint_bars_of_equal_total_area() -> None:
         assert shapely.LinearRing(block.outline).is_ccw
 
 
-def test_declared_symmetry_is_the_true_one() -> None:
+def test_the_declared_symmetry_of_each_block_is_true() -> None:
     for block in BLOCKS.values():
         for order in (2, 3, 4, 6):
             turned = transform_points(np.array([0, 0, 2 * np.pi / order]), block.parts)

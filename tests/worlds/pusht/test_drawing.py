@@ -1,4 +1,4 @@
-"""What the camera sees: stock's picture, anti-aliased, at any size."""
+"""The camera image: that of gym-pusht, anti-aliased, at any size."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from recap_worlds.pusht.env import PushTEnv
 START = {"reset_to_state": [150, 200, 200, 300, 1.0]}
 
 
-def test_same_picture_as_stock_but_for_the_edges() -> None:
+def test_the_image_equals_gym_pushts_except_at_edges() -> None:
     stock = StockPushTEnv(obs_type="pixels", observation_width=512, observation_height=512)
     ours = PushTEnv(obs_type="pixels", observation_size=512)
     a, b = (env.reset(options=START)[0].astype(int) for env in (stock, ours))
@@ -19,7 +19,7 @@ def test_same_picture_as_stock_but_for_the_edges() -> None:
 
 
 @pytest.mark.parametrize("size", [64, 96, 128])
-def test_small_pictures_are_the_large_one_averaged(size: int) -> None:
+def test_a_small_image_is_the_large_one_averaged(size: int) -> None:
     env = PushTEnv(pusher="triangle", block="zed")
     env.reset(seed=700)
     large = env.draw(8 * size).astype(float)
@@ -27,7 +27,7 @@ def test_small_pictures_are_the_large_one_averaged(size: int) -> None:
     assert np.abs(averaged - env.draw(size)).mean() < 0.6
 
 
-def test_pushers_are_told_apart_by_colour() -> None:
+def test_pushers_have_different_colours() -> None:
     pictures = {}
     for pusher in ("disc", "triangle"):
         env = PushTEnv(pusher=pusher)
@@ -39,7 +39,7 @@ def test_pushers_are_told_apart_by_colour() -> None:
     assert r > 200 > b
 
 
-def test_render_marks_the_target_within_the_picture() -> None:
+def test_render_marks_the_target_inside_the_image() -> None:
     env = PushTEnv(visualization_size=100)
     env.reset(seed=700)
     for corner in ([0, 0], [512, 512], [0, 512]):

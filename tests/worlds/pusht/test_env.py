@@ -1,4 +1,4 @@
-"""PushT as a world: stock's physics to the bit, and what we add to it."""
+"""The PushT environment: physics bitwise equal to gym-pusht, and our additions."""
 
 import math
 import warnings
@@ -22,7 +22,7 @@ actions = st.lists(st.tuples(st.floats(0, 512), st.floats(0, 512)), min_size=1, 
 
 
 @given(starts, actions, st.sampled_from([np.float32, np.float64]))
-def test_equals_stock_to_the_bit(
+def test_the_state_is_bitwise_equal_to_gym_pusht(
     start: tuple[float, ...], targets: list[tuple[float, float]], dtype: type
 ) -> None:
     stock, ours = StockPushTEnv(obs_type="state"), PushTEnv(pusher="disc", goal_angle=45)
@@ -44,14 +44,14 @@ def test_equals_stock_to_the_bit(
 
 @pytest.mark.parametrize("pusher", ["disc", "triangle"])
 @pytest.mark.parametrize("obs_type", ["state", "pixels", "both"])
-def test_passes_gymnasiums_own_check(pusher: str, obs_type: str) -> None:
+def test_the_env_passes_gymnasiums_check(pusher: str, obs_type: str) -> None:
     env = gym.make("recap/PushT-v0", pusher=pusher, goal_angle=-30, obs_type=obs_type).unwrapped
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*symmetric and normalized space")  # stock's action space
         check_env(env)
 
 
-def test_starts_follow_the_protocol() -> None:
+def test_starts_have_the_ranges_of_the_protocol() -> None:
     env = PushTEnv()
     states = np.array([env.reset(seed=seed)[0] for seed in range(2000, 2300)])
     pusher, angle = states[:, :2], states[:, 4]
@@ -63,7 +63,7 @@ def test_starts_follow_the_protocol() -> None:
     assert 2.2 < wrapped.max() < 3 * math.pi / 4 + 0.1
 
 
-def test_the_known_free_success_of_the_protocol() -> None:
+def test_of_the_evaluation_seeds_only_48_starts_successful_at_45_degrees() -> None:
     env = PushTEnv(goal_angle=45)
     assert [s for s in range(42, 92) if env.reset(seed=s)[1]["coverage"] > 0.85] == [48]
 
@@ -74,7 +74,7 @@ def test_both_pushers_start_from_the_same_scene() -> None:
         assert np.array_equal(disc, triangle)
 
 
-def test_the_triangle_never_turns_and_pushes() -> None:
+def test_the_triangle_pushes_without_rotating() -> None:
     env = PushTEnv(pusher="triangle")
     env.reset(options={"reset_to_state": [256, 100, 256, 250, 0]})
     for y in range(110, 300, 8):
@@ -84,14 +84,14 @@ def test_the_triangle_never_turns_and_pushes() -> None:
 
 
 @given(st.floats(-1000, 1000))
-def test_any_goal_angle_is_a_goal(angle: float) -> None:
+def test_any_goal_angle_is_accepted(angle: float) -> None:
     env = PushTEnv(goal_angle=angle)
     _, info = env.reset(seed=700)
     assert info["goal_pose"][:2].tolist() == [256, 256]
     assert math.cos(info["goal_pose"][2] - math.radians(angle)) == pytest.approx(1)
 
 
-def test_a_block_on_its_goal_is_covered_up_to_its_symmetry() -> None:
+def test_coverage_is_1_at_the_goal_and_at_its_symmetric_poses() -> None:
     for name, block in BLOCKS.items():
         env = PushTEnv(block=name, goal_angle=-20)
         env.reset(seed=700)
@@ -104,14 +104,14 @@ def test_a_block_on_its_goal_is_covered_up_to_its_symmetry() -> None:
         assert env._get_coverage() < 0.9
 
 
-def test_the_goal_may_change_at_reset_and_info_tells() -> None:
+def test_the_goal_can_change_at_reset_and_is_in_the_info() -> None:
     env = PushTEnv(goal_angle=45)
     _, info = env.reset(seed=700, options={"goal_angle": -60})
     assert info["goal_pose"][2] == pytest.approx(math.radians(-60))
     assert {"block_pose", "goal_pose", "coverage", "success"} <= set(info)
 
 
-def test_episode_ends_at_the_threshold() -> None:
+def test_the_episode_ends_at_the_success_threshold() -> None:
     def covered(threshold: float) -> bool:
         env = PushTEnv(success_threshold=threshold)
         env.reset(options={"reset_to_state": [60, 60, 256, 256, 0]})
@@ -137,20 +137,20 @@ def test_episode_ends_at_the_threshold() -> None:
         ({"observation_size": 0}, "out of range"),
     ],
 )
-def test_bad_settings_get_one_helpful_line(keywords: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_errors_of_one_line(keywords: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words) as caught:
         PushTEnv(**keywords)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("action", [[np.nan, 3], [1, 2, 3], [np.inf, 0], ["a", "b"], None])
-def test_bad_actions_are_refused(action: object) -> None:
+def test_invalid_actions_are_errors(action: object) -> None:
     env = PushTEnv()
     env.reset(seed=700)
     with pytest.raises(InputError, match="target position"):
         env.step(action)
 
 
-def test_unknown_reset_option_is_refused() -> None:
+def test_an_unknown_reset_option_is_an_error() -> None:
     with pytest.raises(InputError, match="did you mean 'goal_angle'"):
         PushTEnv().reset(options={"goal_angel": 3})

@@ -1,4 +1,4 @@
-"""The expert solves what it is given, smoothly, and the same way each time."""
+"""The expert solves its scenes smoothly and reproducibly."""
 
 import numpy as np
 import pytest
@@ -24,13 +24,13 @@ def solve(expert: Expert, env: PushTEnv, angle: float, seed: int, noise: float =
 
 @pytest.mark.parametrize("pusher", ["disc", "triangle"])
 @pytest.mark.parametrize("block", ["tee", "ell", "zed", "plus", "cup"])
-def test_solves_every_block_with_either_pusher(pusher: str, block: str) -> None:
+def test_the_expert_solves_every_block_with_either_pusher(pusher: str, block: str) -> None:
     expert, env = Expert(pusher, block), PushTEnv(pusher=pusher, block=block)
     for angle, seed in ((-60.0, 800), (17.0, 801), (45.0, 802)):
         solve(expert, env, angle, seed)
 
 
-def test_moves_smoothly_within_the_board() -> None:
+def test_the_experts_actions_are_smooth_and_within_the_board() -> None:
     expert, env = Expert("triangle"), PushTEnv(pusher="triangle")
     for seed in range(810, 816):
         actions = solve(expert, env, -30.0, seed)
@@ -42,15 +42,15 @@ def test_moves_smoothly_within_the_board() -> None:
         assert bends.mean() < 2
 
 
-def test_same_seed_same_actions() -> None:
+def test_the_same_seed_gives_the_same_actions() -> None:
     expert, env = Expert("disc"), PushTEnv()
     first = solve(expert, env, 15.0, 820)
-    solve(expert, env, -15.0, 821)  # nothing is left over from another episode
+    solve(expert, env, -15.0, 821)  # another episode has no effect
     assert np.array_equal(first, solve(expert, env, 15.0, 820))
     assert np.array_equal(first, solve(Expert("disc"), PushTEnv(), 15.0, 820))
 
 
-def test_recovers_from_noise() -> None:
+def test_the_expert_recovers_from_noise() -> None:
     expert, env = Expert("disc"), PushTEnv()
     for seed in range(830, 834):
         solve(expert, env, 30.0, seed, noise=8.0)
@@ -66,7 +66,7 @@ def test_speed_scales_the_time_taken() -> None:
     assert steps[2] < 0.8 * steps[1]
 
 
-def test_styles_are_different_valid_ways() -> None:
+def test_styles_give_different_paths() -> None:
     env = PushTEnv()
     ways = [solve(Expert("disc", style=k), env, 0.0, 850)[:20] for k in range(4)]
     assert len({way.tobytes() for way in ways}) == 4
@@ -74,13 +74,13 @@ def test_styles_are_different_valid_ways() -> None:
     assert spread.max() > 20
 
 
-def test_needs_to_see_block_and_goal() -> None:
+def test_an_observation_without_poses_is_an_error() -> None:
     blind = Observation(proprio=np.zeros(2, np.float32), task="", time_s=0.0)
     with pytest.raises(InputError, match="block's pose"):
         Expert("disc").act(blind)
 
 
 @pytest.mark.parametrize(("keywords", "words"), [({"speed": 0.0}, "speed"), ({"block": "tea"}, "'tee'")])
-def test_bad_settings_are_refused(keywords: dict[str, object], words: str) -> None:
+def test_invalid_settings_are_errors(keywords: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Expert("disc", **keywords)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The pools of PushT that come along."""
+"""The included PushT pools."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,23 +29,23 @@ from two_arms import place_in_box, pose
         ("pusht-triangle", 200, 2, "triangle"),
     ],
 )
-def test_holds_what_its_name_says(name: str, n: int, angles: int, pusher: str) -> None:
+def test_an_included_pool_has_the_episodes_its_name_says(name: str, n: int, angles: int, pusher: str) -> None:
     view = open_standard(name)
     assert len(view.episode_ids) == n
     episodes = [view.episode(i) for i in view.episode_ids]
     assert len({e.attributes["goal_angle"] for e in episodes}) == angles
     assert {e.embodiment for e in episodes} == {pusher}
     assert all(e.success for e in episodes)
-    assert min(int(e.attributes["seed"]) for e in episodes) >= 100_000, "no evaluation seed among them"
+    assert min(int(e.attributes["seed"]) for e in episodes) >= 100_000, "no evaluation seeds"
 
 
-def test_the_triangle_solves_scenes_of_the_disc() -> None:
+def test_the_triangle_pool_has_scenes_of_the_disc_pool() -> None:
     disc, triangle = (open_standard(name) for name in ("pusht-9x100", "pusht-triangle"))
     shown = {disc.episode(i).scene_id for i in disc.episode_ids}
     assert {triangle.episode(i).scene_id for i in triangle.episode_ids} <= shown
 
 
-def test_is_what_the_expert_collects_today() -> None:
+def test_the_expert_still_collects_the_same_demonstrations() -> None:
     view = open_standard("pusht-9x100")
     spec = CollectSpec("disc", (-60.0,), 1, image_size=0)
     for k in (0, 57):
@@ -55,7 +55,7 @@ def test_is_what_the_expert_collects_today() -> None:
         assert np.array_equal(episode.actions, again.actions)
 
 
-def test_frames_are_drawn_as_the_environment_draws_them() -> None:
+def test_rendered_frames_equal_those_of_the_env() -> None:
     view = open_standard("pusht-9x100")
     episode = view.episode(view.episode_ids[200])
     env = PushTEnv(goal_angle=float(episode.attributes["goal_angle"]))
@@ -70,19 +70,19 @@ def test_frames_are_drawn_as_the_environment_draws_them() -> None:
         frames[len(frames)]
 
 
-def test_an_episode_without_poses_cannot_be_drawn() -> None:
+def test_rendering_an_episode_without_poses_is_an_error() -> None:
     view = open_standard("pusht-9x100")
     with pytest.raises(InputError, match="cannot be drawn"):
         RenderedFrames(replace(view.episode(view.episode_ids[0]), goal=None), 96)
 
 
-def test_descriptors_are_the_same_object_each_time() -> None:
+def test_descriptors_are_cached() -> None:
     view = open_standard("pusht-9x100")
     describer, _ = find_retrieval("pusht-object")
     assert view.descriptors(describer) is view.descriptors(describer)
 
 
-def test_the_suite_has_them() -> None:
+def test_the_suite_lists_the_included_pools() -> None:
     suite = PushTSuite()
     assert set(suite.pools()) == set(STANDARD_POOLS) == {"pusht-9x100", "pusht-triangle", "pusht-25x40"}
     assert suite.default_pool in suite.pools()
@@ -95,7 +95,7 @@ def packed(tmp_path: Path, *episodes: Episode) -> PackedPool:
     return PackedPool.open(file)
 
 
-def test_a_packed_pool_of_its_own_is_drawn_when_it_is_looked_at(tmp_path: Path) -> None:
+def test_a_packed_pusht_pool_without_images_is_rendered_on_access(tmp_path: Path) -> None:
     pool = packed(tmp_path, random_episode("a", 0))
     assert can_be_drawn(pool)
     opened = open_pool(str(tmp_path / "pool.safetensors"))
@@ -114,7 +114,7 @@ OTHERS: dict[str, list[Episode]] = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_another_packed_pool_stays_as_it_is(what: str, tmp_path: Path) -> None:
+def test_other_packed_pools_are_not_rendered(what: str, tmp_path: Path) -> None:
     pool = packed(tmp_path, *OTHERS[what])
     assert not can_be_drawn(pool)
     assert PushTSuite().dress(pool) is None

@@ -1,4 +1,4 @@
-"""Ways round the block keep clear of it."""
+"""Routes around the block do not touch it."""
 
 import itertools
 
@@ -20,7 +20,7 @@ points = st.tuples(st.floats(20, 490), st.floats(20, 490)).map(np.array)
 
 @pytest.mark.parametrize("pusher", ["disc", "triangle"])
 @given(points, points, st.floats(-3, 3), st.sampled_from(sorted(BLOCKS)))
-def test_a_way_never_touches_the_block(
+def test_a_route_never_touches_the_block(
     pusher: str, start: np.ndarray, end: np.ndarray, theta: float, name: str
 ) -> None:
     block = BLOCKS[name]
@@ -35,10 +35,10 @@ def test_a_way_never_touches_the_block(
         return shapely.MultiPoint(np.concatenate([TRIANGLE + a, TRIANGLE + b])).convex_hull
 
     if min(shape.distance(swept(p, p + 0.01)) for p in (start, end)) < 4:
-        return  # both ends free, or there is nothing to promise
+        return  # only routes with both ends clear of the block are checked
     center = transform_points(np.array([256.0, 256.0, theta]), body.offset)
     way = route(start, end, obstacles(body, center[0], center[1], theta), body.core_radius)
-    assert len(way) >= 2, "in the middle of the board there is always a way"
+    assert len(way) >= 2, "in the middle of the board there is always a route"
     assert np.array_equal(way[[0, -1]], [start, end])
     for a, b in itertools.pairwise(way):
         assert not shape.intersects(swept(a, b))

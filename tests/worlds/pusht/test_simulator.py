@@ -1,4 +1,4 @@
-"""The compiled copy of the physics against the real one."""
+"""The compiled copy of the physics, compared with pymunk."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from recap_worlds.pusht.simulator import follow_targets, initial_state, make_bod
 
 
 def push_errors(pusher: str, block: str, n: int) -> np.ndarray:
-    """How far copy and original come apart over one straight push each, px."""
+    """Differences between copy and original after one straight push each, px."""
     env, body = PushTEnv(pusher=pusher, block=block), make_body(BLOCKS[block], pusher)
     errors = []
     for seed in range(n):
         env.reset(seed=1000 + seed)
-        env.step(env.agent.position)  # a pusher that starts inside the block lets it go
+        env.step(env.agent.position)  # a pusher that starts inside the block is pushed out
         pose = np.array([*env.block.position, env.block.angle])
         state = initial_state(body, np.array(env.agent.position), pose)
         aim = state[4:6] + np.random.default_rng(seed).uniform(-30, 30, 2) - state[:2]
@@ -30,15 +30,15 @@ def push_errors(pusher: str, block: str, n: int) -> np.ndarray:
 
 @pytest.mark.parametrize("pusher", ["disc", "triangle"])
 @pytest.mark.parametrize("block", ["tee", "zed"])
-def test_follows_pymunk_closely_through_a_push(pusher: str, block: str) -> None:
+def test_the_simulator_follows_pymunk_through_a_push(pusher: str, block: str) -> None:
     errors = push_errors(pusher, block, 30)
     assert np.median(errors) < 1e-4
-    assert (errors < 2).mean() >= 0.85  # two contacts at once may settle otherwise
+    assert (errors < 2).mean() >= 0.85  # two simultaneous contacts may settle differently
 
 
-def test_a_wall_pushes_a_block_back_as_in_pymunk() -> None:
+def test_a_wall_pushes_the_block_back_as_in_pymunk() -> None:
     body, env = make_body(BLOCKS["tee"], "disc"), PushTEnv()
-    env.reset(options={"reset_to_state": [60, 60, 256, 390, 0.0]})  # the foot of the T stands in the wall
+    env.reset(options={"reset_to_state": [60, 60, 256, 390, 0.0]})  # the foot of the T is inside the wall
     state = initial_state(body, np.array([60.0, 60.0]), np.array([*env.block.position, env.block.angle]))
     states = follow_targets(state, np.full((30, 2), 60.0), body)
     for _ in range(30):

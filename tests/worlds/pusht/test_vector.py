@@ -1,4 +1,4 @@
-"""A batch steps like its boards one by one."""
+"""The vector environment steps like single environments."""
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +11,7 @@ from recap_worlds.pusht.env import PushTEnv
 from recap_worlds.pusht.vector import PushTVectorEnv
 
 
-def test_equals_boards_stepped_alone() -> None:
+def test_the_vector_env_equals_single_envs() -> None:
     batch = gym.make_vec("recap/PushT-v0", num_envs=3, pusher="triangle", obs_type="both")
     boards = [PushTEnv(pusher="triangle", obs_type="both") for _ in range(3)]
     angles = [-60.0, 0.0, 45.0]
@@ -28,14 +28,14 @@ def test_equals_boards_stepped_alone() -> None:
         singles = [(s[0], s[4]) for s in (b.step(t) for b, t in zip(boards, targets, strict=True))]
 
 
-def test_matches_its_spaces() -> None:
+def test_observations_and_actions_match_the_spaces() -> None:
     batch = PushTVectorEnv(2, obs_type="both")
     observations, _ = batch.reset(seed=600)
     assert observations in batch.observation_space
     assert batch.step(batch.action_space.sample())[0] in batch.observation_space
 
 
-def test_truncates_then_starts_anew() -> None:
+def test_a_truncated_env_is_reset_at_the_next_step() -> None:
     batch = PushTVectorEnv(2, max_episode_steps=3)
     first, _ = batch.reset(seed=600)
     still = first[:, :2]
@@ -49,7 +49,7 @@ def test_truncates_then_starts_anew() -> None:
     assert not np.array_equal(anew, first)
 
 
-def test_without_autoreset_a_finished_board_holds_until_named() -> None:
+def test_without_autoreset_a_finished_env_stays_until_its_reset() -> None:
     batch = PushTVectorEnv(2, max_episode_steps=2, autoreset_mode=AutoresetMode.DISABLED)
     batch.reset(seed=600)
     for _ in range(2):
@@ -65,7 +65,7 @@ def test_without_autoreset_a_finished_board_holds_until_named() -> None:
     assert truncated.tolist() == [True, False]
 
 
-def test_explicit_states_and_odd_inputs() -> None:
+def test_explicit_states_are_set_and_invalid_inputs_are_errors() -> None:
     batch = PushTVectorEnv(2)
     states = [[60, 60, 200, 200, 0.0], [80, 80, 220, 220, 1.0]]
     observations, _ = batch.reset(seed=np.int64(3), options={"reset_to_state": states})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Poses from the picture alone: precise, honest about what is hidden, never upset by what it is shown."""
+"""Poses from the image alone: precise, None for hidden objects, robust to any image."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ def board(block: str = "tee", pusher: str = "disc", goal: float = 30.0, seed: in
 
 
 def put(env: PushTEnv, pose: F64, pusher: tuple[float, float]) -> None:
-    """Block and pusher just there, touching or not."""
+    """Place block and pusher, whether they touch or not."""
     env.block.angle = float(pose[2])
     env.block.position = float(pose[0]), float(pose[1])
     env.agent.position = pusher
@@ -50,7 +50,7 @@ def assert_seen(env: PushTEnv, seen: Seen, tolerance: float) -> None:
 
 @pytest.mark.parametrize("pusher", ["disc", "triangle"])
 @pytest.mark.parametrize("block", list(BLOCKS))
-def test_finds_all_three_in_every_scene(block: str, pusher: str) -> None:
+def test_block_goal_and_pusher_are_found_in_every_scene(block: str, pusher: str) -> None:
     env = PushTEnv(block=block, pusher=pusher)
     for i, size in enumerate((96, 128) * 8 + (64, 160, 256)):
         env.reset(seed=1000 + i, options={"goal_angle": -180 + 19 * i})
@@ -60,7 +60,7 @@ def test_finds_all_three_in_every_scene(block: str, pusher: str) -> None:
         assert seen.goal_error < 2
 
 
-def test_does_not_depend_on_exactly_our_drawing() -> None:
+def test_poses_are_found_in_gym_pushts_images() -> None:
     env = StockPushTEnv(obs_type="pixels", observation_width=96, observation_height=96)
     for seed in range(1000, 1010):
         seen = look(env.reset(seed=seed)[0], "tee")
@@ -69,7 +69,7 @@ def test_does_not_depend_on_exactly_our_drawing() -> None:
 
 
 @pytest.mark.parametrize("block", list(BLOCKS))
-def test_survives_camera_noise(block: str) -> None:
+def test_poses_are_found_with_camera_noise(block: str) -> None:
     env, rng = board(block, "triangle"), np.random.default_rng(0)
     for seed in range(1000, 1008):
         env.reset(seed=seed, options={"goal_angle": 40.0 * seed})
@@ -79,9 +79,9 @@ def test_survives_camera_noise(block: str) -> None:
 
 @pytest.mark.parametrize("pusher", ["disc", "triangle"])
 @pytest.mark.parametrize("block", list(BLOCKS))
-def test_sees_past_the_pusher_and_past_the_block(block: str, pusher: str) -> None:
+def test_poses_are_found_under_occlusion(block: str, pusher: str) -> None:
     env, rng = board(block, pusher), np.random.default_rng(1)
-    for nearness in (40.0, 20.0, 8.0, 3.0):  # from half hidden to a rim of a pixel's fraction
+    for nearness in (40.0, 20.0, 8.0, 3.0):  # from half hidden to a fraction of a pixel visible
         pose = env.goal_pose + rng.normal(size=3) * (nearness / 2, nearness / 2, nearness / 100)
         x, y = transform_points(pose, BLOCKS[block].parts.mean(axis=(0, 1)))
         put(env, pose, (float(x), float(y)))
@@ -89,19 +89,19 @@ def test_sees_past_the_pusher_and_past_the_block(block: str, pusher: str) -> Non
 
 
 @pytest.mark.parametrize("block", list(BLOCKS))
-def test_a_hidden_goal_is_not_found_but_remembered(block: str) -> None:
+def test_a_hidden_goal_is_none_unless_it_was_seen_before(block: str) -> None:
     env = board(block)
     goal = env.goal_pose.copy()
     before = look(env.draw(256), block)
     put(env, goal, (80.0, 80.0))
-    image = env.draw(256)  # fine enough for the block's line to cover the goal's rim
+    image = env.draw(256)  # so fine that the block covers the goal's edge
     alone = look(image, block)
     assert alone.goal is None
     assert off(alone.block, goal, block)[0] < 0.2
     assert max(off(look(image, block, previous=before).goal, goal, block)) < 0.2
 
 
-def test_follows_an_episode() -> None:
+def test_poses_are_tracked_through_an_episode() -> None:
     env, seen = board("ell"), None
     start = np.array([180.0, 330.0, 0.5])
     for step in np.linspace(0, 1, 30):
@@ -110,17 +110,17 @@ def test_follows_an_episode() -> None:
         assert_seen(env, seen, 0.2)
 
 
-def test_a_false_memory_is_dropped() -> None:
+def test_a_false_previous_pose_is_dropped() -> None:
     env = board("tee")
     truth = env.observe()
-    hidden = truth.objects["block"]  # a goal there would be under the block, but the true one is in view
+    hidden = truth.objects["block"]  # a goal here would be hidden, but the true one is visible
     turned = np.array([0, 0, math.pi])
     seen = look(env.draw(96), "tee")
     for false in (hidden, np.array([100.0, 400.0, 2.0]), env.goal_pose + turned):
         assert_seen(env, look(env.draw(96), "tee", previous=replace(seen, block=false, goal=false)), 0.2)
 
 
-def test_a_memory_from_off_the_board_is_not_believed() -> None:
+def test_a_previous_pose_outside_the_board_is_ignored() -> None:
     env, rng = board("tee"), np.random.default_rng(0)
     off_board = Seen(np.array([-500.0, 900.0, 0.3]), np.array([5000.0, 0.0, 0.0]), None, 0.0, 0.0)
     assert_seen(env, look(env.draw(96), "tee", previous=off_board), 0.2)
@@ -128,7 +128,7 @@ def test_a_memory_from_off_the_board_is_not_believed() -> None:
     assert look(noise, "tee", previous=off_board).block is None
 
 
-def test_angles_stay_near_those_before() -> None:
+def test_symmetric_angles_stay_near_the_previous_angle() -> None:
     env = board("plus")
     seen = look(env.draw(96), "plus")
     assert seen.block is not None
@@ -139,7 +139,7 @@ def test_angles_stay_near_those_before() -> None:
     assert abs(after.block[2] - seen.block[2] - 3 * math.pi / 2) < 0.01
 
 
-def test_the_pusher_is_told_by_its_colour_and_may_be_absent() -> None:
+def test_the_pusher_is_found_by_its_colour_and_may_be_absent() -> None:
     env = board("tee", "triangle")
     assert look(env.draw(96), "tee", "disc").pusher is None
     put(env, np.array([300.0, 180.0, 1.0]), (-200.0, -200.0))
@@ -157,7 +157,7 @@ def test_another_block_is_not_found(block: str) -> None:
         assert seen.block_error > 11
 
 
-def test_an_empty_board_shows_nothing() -> None:
+def test_an_empty_board_gives_no_poses() -> None:
     empty = draw_background(96, np.empty((0, 4, 2))).astype(np.uint8)
     plain = [np.full((96, 96, 3), color, np.uint8) for color in (0, 255, (143, 163, 184), (144, 238, 144))]
     before = look(board().draw(96), "tee")
@@ -174,13 +174,15 @@ def test_an_empty_board_shows_nothing() -> None:
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_any_picture_gets_an_answer(image: np.ndarray, block: str, remember: bool, seed: int) -> None:
+def test_any_image_gives_finite_poses_or_none(
+    image: np.ndarray, block: str, remember: bool, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     if seed % 3 == 1:  # tiles in the board's own colours
         colors = np.array([BLOCK, GOAL, *PUSHER.values(), (255, 255, 255)], np.uint8)
         tiles = colors[rng.integers(0, len(colors), (9, 9))]
         image = tiles.repeat(8, axis=0).repeat(8, axis=1)
-    elif seed % 3 == 2:  # a board with a hole of rubbish in it
+    elif seed % 3 == 2:  # a board with a patch of noise
         rubbish, image = image, board(block, seed=1000 + seed % 50).draw(len(image))
         i, j = rng.integers(0, len(image), 2)
         image[i : i + 20, j : j + 20] = rubbish[i : i + 20, j : j + 20]
@@ -192,7 +194,7 @@ def test_any_picture_gets_an_answer(image: np.ndarray, block: str, remember: boo
     assert 0 <= seen.goal_error <= 512
 
 
-def test_refuses_what_is_no_picture() -> None:
+def test_invalid_images_and_names_are_errors() -> None:
     image = board().draw(96)
     for wrong in (image.astype(float), image[:, :50], image[..., 0], image[:8, :8], image[..., :2]):
         with pytest.raises(InputError, match="image"):

@@ -1,4 +1,4 @@
-"""Scenes and scripts of robosuite's tasks; none of it needs robosuite."""
+"""Scenes and scripts of the robosuite tasks; robosuite itself is not needed."""
 
 import math
 
@@ -18,7 +18,7 @@ from recap_worlds.robosuite.world import ARM, rotation_vector
 
 
 @given(st.sampled_from(sorted(TASKS)), st.integers(0, 2**31))
-def test_a_scene_lies_within_its_task_and_is_told_by_its_seed(key: str, seed: int) -> None:
+def test_a_scene_is_within_its_tasks_ranges_and_determined_by_its_seed(key: str, seed: int) -> None:
     task = TASKS[key]
     poses = task.scene(seed)
     for placed, pose in zip(task.placed, poses, strict=True):
@@ -31,7 +31,7 @@ def test_a_scene_lies_within_its_task_and_is_told_by_its_seed(key: str, seed: in
     assert not np.array_equal(poses, task.scene(seed + 1))
 
 
-def test_every_task_has_a_script_and_seen_tasks_are_no_unseen_ones() -> None:
+def test_every_task_has_a_script_and_seen_and_unseen_tasks_are_disjoint() -> None:
     assert set(SCRIPTS) == set(TASKS)
     assert not {task.key for task in SEEN} & {task.key for task in UNSEEN}
     assert len({task.words for task in TASKS.values()}) == len(TASKS)
@@ -45,7 +45,7 @@ def test_a_rotation_vector_is_axis_times_angle(angle: float, x: float, y: float)
 
 
 @given(st.floats(-10, 10), st.floats(-10, 10))
-def test_a_tool_points_down_and_turns_as_little_as_it_can(angle: float, to: float) -> None:
+def test_down_points_the_tool_down_and_nearest_picks_the_smallest_rotation(angle: float, to: float) -> None:
     turn = down(angle)
     assert turn @ turn.T == pytest.approx(np.eye(3), abs=1e-12)
     assert np.linalg.det(turn) == pytest.approx(1)
@@ -55,7 +55,7 @@ def test_a_tool_points_down_and_turns_as_little_as_it_can(angle: float, to: floa
     assert math.isclose(math.sin(found - angle), 0, abs_tol=1e-9)
 
 
-def test_the_description_has_ten_numbers_in_tool_space() -> None:
+def test_the_robot_description_has_ten_numbers_in_tool_space() -> None:
     assert (ARM.act.letters, ARM.body.letters) == ("XYZrrrrrrg", "XYZrrrrrrg")
     seen = Observation(np.zeros(10, np.float32), "lift", 0.0, objects={"cube": np.zeros(7)})
     assert not _compare(seen, ARM, images=False)
@@ -69,11 +69,11 @@ def test_the_description_has_ten_numbers_in_tool_space() -> None:
         ({"poses": "some"}, "unknown poses 'some'"),
     ],
 )
-def test_a_wrong_option_is_refused_in_one_line(options: dict[str, str], said: str) -> None:
+def test_an_invalid_option_is_an_error(options: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         RobosuiteSuite().check(options)
 
 
-def test_an_expert_without_poses_says_what_it_needs() -> None:
+def test_the_expert_without_object_poses_is_an_error() -> None:
     with pytest.raises(InputError, match="the expert needs the pose of 'cube'"):
         Expert("lift", "panda").act(Observation(np.zeros(10, np.float32), "lift", 0.0))

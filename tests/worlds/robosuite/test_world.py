@@ -1,4 +1,4 @@
-"""Arms of robosuite behind the public seam; `make test-long` and CI skip none."""
+"""Robosuite's arms through the public world interface; not skipped in `make test-long` and CI."""
 
 import os
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ if "robosuite" not in os.environ.get("RECAP_NEEDS", "") and not os.environ.get("
 def run_expert(
     world: RobosuiteWorld, arm: str, task: str, seed: int
 ) -> list[tuple[F64, Mapping[str, float]]]:
-    """Each step's tool and metrics."""
+    """The tool and the metrics of each step."""
     world.reset(seed, task)
     expert, steps = Expert(task, arm), []
     for _ in range(TASKS[task].max_steps):
@@ -45,11 +45,11 @@ def run_expert(
     return steps
 
 
-def test_it_conforms() -> None:
+def test_the_world_passes_check_world() -> None:
     check_world(RobosuiteSuite(), "stack")
 
 
-def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
+def test_a_seed_gives_bitwise_the_same_episode_after_any_other_episode() -> None:
     world = RobosuiteWorld("ur5e")
     first = run_expert(world, "ur5e", "lift", 500)
     run_expert(world, "ur5e", "lift", 501)
@@ -60,7 +60,7 @@ def test_a_seed_gives_the_same_episode_to_the_bit_whatever_was_before() -> None:
 
 
 @pytest.mark.parametrize("arm", sorted(ARMS))
-def test_torques_are_those_of_robosuites_own_controller_to_the_bit(arm: str) -> None:
+def test_torques_are_bitwise_equal_to_robosuites_controller(arm: str) -> None:
     world = RobosuiteWorld(arm)
     world.reset(500, "stack")
     expert, env = Expert("stack", arm), world._env
@@ -74,7 +74,7 @@ def test_torques_are_those_of_robosuites_own_controller_to_the_bit(arm: str) -> 
     world.close()
 
 
-def test_the_model_of_the_arm_tells_where_its_tool_can_go() -> None:
+def test_the_arms_model_separates_reachable_from_unreachable_poses() -> None:
     world = RobosuiteWorld("panda")
     world.reset(500, "square_nut")
     joints = JointSpace(world.reaching())
@@ -85,7 +85,7 @@ def test_the_model_of_the_arm_tells_where_its_tool_can_go() -> None:
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
-def test_all_robots_begin_in_the_same_scene(task: str) -> None:
+def test_all_robots_start_in_the_same_scene(task: str) -> None:
     poses = []
     for arm in ARMS:
         world = RobosuiteWorld(arm)
@@ -99,13 +99,13 @@ def test_all_robots_begin_in_the_same_scene(task: str) -> None:
 
 
 @pytest.mark.parametrize("arm", sorted(ARMS))
-def test_experts_lift(arm: str) -> None:
+def test_the_expert_of_every_arm_lifts_the_cube(arm: str) -> None:
     steps = run_expert(RobosuiteWorld(arm), arm, "lift", 500)
     assert steps[-1][1]["success"] == 1
 
 
 @pytest.mark.parametrize("task", ["stack", "can", "square_nut", "door"])
-def test_a_task_is_done_when_it_stays_done_and_the_tool_has_left(task: str) -> None:
+def test_success_needs_the_task_to_stay_done_and_the_tool_to_retreat(task: str) -> None:
     world = RobosuiteWorld("panda")
     steps = run_expert(world, "panda", task, 500)
     done = [bool(metrics["done"]) for _, metrics in steps]
@@ -116,7 +116,7 @@ def test_a_task_is_done_when_it_stays_done_and_the_tool_has_left(task: str) -> N
     assert np.linalg.norm(steps[-1][0][:3] - handled) >= RETREAT_M
 
 
-def test_two_tasks_are_collected_into_one_dataset_and_replayed(tmp_path: Path) -> None:
+def test_two_collected_tasks_are_one_dataset_and_replay_succeeds(tmp_path: Path) -> None:
     spec = SuiteSpec("robosuite", ("lift", "stack"), 1, "ur5e", {"embodiment": "ur5e"}, image_size=0)
     collect_suite(spec, tmp_path / "ur5e")
     lift, stack = open_source(tmp_path / "ur5e")
@@ -134,7 +134,7 @@ def test_two_tasks_are_collected_into_one_dataset_and_replayed(tmp_path: Path) -
     world.close()
 
 
-def test_a_policy_is_trained_by_name_on_pairs_of_two_arms(tmp_path: Path) -> None:
+def test_a_policy_is_trained_on_pairs_of_two_arms_with_the_command(tmp_path: Path) -> None:
     for arm in ("panda", "ur5e"):
         spec = SuiteSpec("robosuite", ("lift",), 3, arm, {"embodiment": arm}, image_size=0)
         collect_suite(spec, tmp_path / arm)
@@ -149,7 +149,7 @@ def test_a_policy_is_trained_by_name_on_pairs_of_two_arms(tmp_path: Path) -> Non
     assert recap.load_policy(str(out / "last")).config.robot == ARM
 
 
-def test_pictures_are_drawn_for_both_cameras_and_poses_can_be_withheld() -> None:
+def test_both_cameras_are_rendered_and_poses_can_be_withheld() -> None:
     world = RobosuiteWorld("panda", poses=False)
     world.reset(500, "lift")
     seen = world.observe(128)

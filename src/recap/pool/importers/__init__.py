@@ -1,4 +1,4 @@
-"""Imports other formats: LeRobot, ACT, robomimic, RoboTwin 2.0, tracked poses, those of other packages."""
+"""Imports demonstrations from LeRobot, ACT, robomimic, RoboTwin 2.0, tracked poses and formats of plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recap.pool.importers.source import Reader, Source, Transform, as_dataset_er
 from recap.suites import plugins
 
 __all__ = ["Source", "Transform", "detect_format", "local_path", "open_source"]
-# Imported when one is needed, so that the libraries of one format are not needed for another.
+# Imported on demand, so that one format does not need the libraries of another.
 READERS = {
     "lerobot": "recap.pool.lerobot_read:LeRobotReader",
     "act": "recap.pool.importers.act:ActReader",
@@ -22,7 +22,7 @@ READERS = {
     "robotwin": "recap.pool.importers.robotwin:RobotwinReader",
     "tracked": "recap.pool.importers.tracked:TrackedReader",
 }
-GROUP = "recap.formats"  # of entry points: readers of other packages
+GROUP = "recap.formats"  # entry points: readers of other packages
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")  # ORG/NAME[@REVISION]
 _EXPECTED = (
     "expected a LeRobot folder (meta/info.json), ACT's episodes (episode_0.hdf5), a robomimic file "
@@ -43,13 +43,13 @@ def open_source(
     """Open demonstrations of another format as episodes.
 
     Args:
-        path: or `ORG/NAME[@REVISION]`, a dataset on the hub, where nothing local is called so.
-        format: one of READERS, or an installed one; by default it is recognised.
-        mapping: field of ours -> key of the source, see `recap.pool.importers.mapping`.
-        fps: the rate at which it was recorded, for sources that do not say.
+        path: a file or folder; if it does not exist, the dataset `ORG/NAME[@REVISION]` on the hub.
+        format: one of READERS or of a plugin; detected by default.
+        mapping: our field -> key of the source, see `recap.pool.importers.mapping`.
+        fps: the recorded rate, for sources that do not state it.
         transform: applied to every episode as it is read.
-        skip_damaged: iterate over what can be read; `Source.damage` names the rest.
-        column: becomes an attribute of each episode, for pairs; the episode table's are attributes already.
+        skip_damaged: yield only readable episodes; `Source.damage` lists the others.
+        column: a feature to store as an attribute, for pairing; episode table columns are attributes already.
     """
     path = local_path(path)
     with as_dataset_error(path):
@@ -66,18 +66,18 @@ def _reader(name: str) -> Callable[[Path, float | None], Reader]:
 
 
 def detect_format(path: Path) -> str:
-    """Which format a file or folder has, by its name."""
+    """The format of a file or folder."""
     path = local_path(path)
     with as_dataset_error(path):
         return _detect_folder(path) if path.is_dir() else _detect_file(path)
 
 
 def local_path(path: Path) -> Path:
-    """The path itself where something is there, else the dataset of that name on the hub, fetched."""
+    """The path if it exists, else the hub dataset of that name, downloaded."""
     with as_dataset_error(path):
         if path.exists():
             return path
-        beside = [child.name for child in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = [child.name for child in path.parent.glob("[!.]*")]
     hint = did_you_mean(path.name, beside) if beside else "check the path"
     missing = f"{path} does not exist: {hint if len(hint) < 300 else 'check the path'}"
     if not _HUB_NAME.fullmatch(str(path)):
@@ -95,7 +95,7 @@ def _detect_folder(path: Path) -> str:
 
         episodes = robotwin.episode_files(path)
         if not episodes:
-            return "robotwin"  # whose reader says what is missing
+            return "robotwin"  # its reader reports what is missing
         with hdf5.opened(hdf5.first_readable(episodes)) as opened:
             return "act" if act.recognises(opened) else "robotwin"
     if episode_folders(path):
@@ -105,7 +105,7 @@ def _detect_folder(path: Path) -> str:
         return installed
     files = sorted(child for child in islice(path.rglob("*"), 1000) if child.is_file())
     inside = [file for file in files if file.suffix in (".hdf5", ".h5")]
-    likely = [file.parents[1] if file.parent.name == "data" else file for file in inside]  # RoboTwin's, or it
+    likely = [file.parents[1] if file.parent.name == "data" else file for file in inside]  # RoboTwin's folder
     likely += [file.parents[1] for file in files if file.parts[-2:] == ("meta", "info.json")]
     if (path / "pool.json").exists():
         raise DatasetError(
@@ -119,7 +119,7 @@ def _detect_folder(path: Path) -> str:
 
 
 def _detect_installed(path: Path) -> str | None:
-    """Which format of another package."""
+    """The format of a plugin, or None."""
     return next((name for name, entry in plugins(GROUP).items() if entry.load().recognises(path)), None)
 
 
@@ -149,7 +149,7 @@ def _detect_file(path: Path) -> str:
 
 
 def _fetch(name: str, missing: str) -> Path:
-    """The folder of `ORG/NAME[@REVISION]` in the hub's own cache; `missing` says what was looked for here."""
+    """Download `ORG/NAME[@REVISION]` to the hub's cache; `missing` is the local part of the error."""
     from huggingface_hub import errors, snapshot_download
 
     repo, _, revision = name.partition("@")

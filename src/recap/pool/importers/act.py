@@ -1,4 +1,4 @@
-"""ACT's and ALOHA's HDF5: one file an episode with `observations/qpos`, `action`, `observations/images/*`."""
+"""Reads ACT and ALOHA HDF5, one file per episode: `observations/qpos`, `action`, `observations/images/*`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STATE, ACTION, IMAGES = "observations/qpos", "action", "observations/images/"
 
 
 def recognises(file: Any) -> bool:
-    """Whether an open HDF5 file has this layout."""
+    """True if an open HDF5 file has this layout."""
     return hdf5.has(file, STATE) and hdf5.has(file, ACTION)
 
 
 class ActReader(Reader):
-    """One episode or a folder of them; pictures are arrays, or JPEGs padded to one length."""
+    """One episode or a folder of episodes; images are arrays, or JPEGs padded to one length."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         self.path = path
@@ -42,11 +42,11 @@ class ActReader(Reader):
         return len(self._files)
 
     def lengths(self) -> Sequence[int]:
-        """From the shapes of the actions; 0 where a file cannot be read."""
+        """From the shapes of the actions; 0 if a file cannot be read."""
         return [hdf5.length(path, ACTION) for path in self._files]
 
     def default_mapping(self) -> Mapping[str, str]:
-        """Joints, and every camera."""
+        """Joints and all cameras."""
         cameras = [key for key, info in self.keys.items() if info.kind == "images" and key.startswith(IMAGES)]
         names = {IMAGE + check_name("camera", key.removeprefix(IMAGES)): key for key in cameras}
         return {"proprio": STATE, "action": ACTION, **names}

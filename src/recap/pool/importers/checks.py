@@ -1,6 +1,6 @@
-"""What is wrong or odd about a demonstration: its shapes and types, and what its numbers mean.
+"""Checks of a demonstration: shapes, types, and whether its numbers are plausible.
 
-An error refuses the import. A warning is a guess that a person should look at.
+An error refuses the import. A warning is a guess that a person should check.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from recap.types import F32, F64, Episode
 
 Severity: TypeAlias = Literal["error", "warning"]
 
-_STILL = 1e-6  # relative to the size of the numbers
+_STILL = 1e-6  # change relative to the magnitude below which a column is constant
 _FPS = (1.0, 1000.0)
-_WIDE = 256  # columns
+_WIDE = 256  # columns; wider vectors are not compared column by column
 _DEGREES = 180 / np.pi
 _SCALES = {1000.0: "metres and millimetres", 100.0: "metres and centimetres", _DEGREES: "radians and degrees"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know, on one line."""
+    """One result of a check, on one line."""
 
     severity: Severity
     code: str  # short and stable, such as "not-finite"
     where: str  # the field, such as "proprio" or "image:top"
     message: str
-    count: int = 1  # episodes it was found in
-    example: str = ""  # the first of them
+    count: int = 1  # number of episodes with it
+    example: str = ""  # the first of these
 
     def __str__(self) -> str:
         place = f" ({self.count} episodes, first '{self.example}')" if self.count > 1 else ""
@@ -52,7 +52,7 @@ _error, _warning = partial(Finding, "error"), partial(Finding, "warning")
 
 
 def check_episode(episode: Episode) -> list[Finding]:
-    """Everything found in one episode; the meaning of numbers is looked at only when their shapes agree."""
+    """Everything found in one episode; values are checked only if the shapes agree."""
     findings = [*starmap(_error, faults(episode)), *_types(episode)]
     codes = {finding.code for finding in findings}
     if not codes & {"shape", "not-finite", "dtype", "short"}:
@@ -64,7 +64,7 @@ def check_episode(episode: Episode) -> list[Finding]:
 
 
 def check_dataset(episodes: Iterable[Episode]) -> list[Finding]:
-    """The findings of many episodes, equal ones as one line with a count, and what only shows among many."""
+    """Findings of many episodes, merged with a count, and those that only appear across episodes."""
     merged: dict[tuple[str, str, str], Finding] = {}
     shapes: dict[str, tuple[object, str]] = {}
     ids: set[str] = set()
@@ -77,11 +77,11 @@ def check_dataset(episodes: Iterable[Episode]) -> list[Finding]:
             merged[key] = replace(first, count=first.count + 1)
     if not ids:
         return [_error("empty", "source", "there are no episodes; check the path or the mapping")]
-    return sorted(merged.values(), key=lambda finding: finding.severity)  # errors first, else as found
+    return sorted(merged.values(), key=lambda finding: finding.severity)  # errors first, otherwise in order
 
 
 def damage_findings(damages: Iterable[Damage], skipped: bool) -> list[Finding]:
-    """One line for each, so that no episode is left out without its name."""
+    """One finding per damage, so that every skipped episode is named."""
     remedy = "it is left out" if skipped else "restore the file, or give --skip-damaged"
     return [
         Finding(
@@ -164,7 +164,7 @@ def _channels(episode: Episode) -> Iterator[Finding]:
         if values.shape[1] > _WIDE:
             message = f"{values.shape[1]} numbers a frame are more than a robot has; map some, as in KEY[0:9]"
             yield _warning("wide", where, message)
-            continue  # comparing all columns with all others would take too long
+            continue  # comparing all pairs of columns would take too long
         moves = _moves(values)
         if moves.any() and not moves.all():
             still = _few([str(i) for i in np.flatnonzero(~moves)])
@@ -177,7 +177,7 @@ def _channels(episode: Episode) -> Iterator[Finding]:
 
 
 def _arms(where: str, values: F32, starts: Sequence[int]) -> Iterator[Finding]:
-    """Whole arms: one that keeps its tool level, or closes with the other, rightly has such columns."""
+    """Check each arm as a whole, because constant or equal columns can be normal within an arm."""
     arms = [values[:, start : start + ARM_DIM] for start in starts]
     for start, arm in zip(starts, arms, strict=True):
         if not _moves(arm).any() and _moves(values).any():
@@ -188,7 +188,7 @@ def _arms(where: str, values: F32, starts: Sequence[int]) -> Iterator[Finding]:
 
 
 def _repeats(where: str, values: F32, moves: NDArray[np.bool_]) -> Iterator[Finding]:
-    """Columns equal to an earlier one."""
+    """Columns that equal an earlier one."""
     columns = np.flatnonzero(moves)
     first = {i: next(j for j in columns if np.array_equal(values[:, i], values[:, j])) for i in columns}
     exact = [f"{i} = {j}" for i, j in first.items() if i != j]
@@ -197,13 +197,13 @@ def _repeats(where: str, values: F32, moves: NDArray[np.bool_]) -> Iterator[Find
 
 
 def _units(episode: Episode) -> Iterator[Finding]:
-    """Whether actions and states have the same units; only columns that both have are compared."""
+    """Check that actions and states have the same units, for columns that both have."""
     state, action = episode.proprio.astype(np.float64), episode.actions.astype(np.float64)
     for name, values in episode.objects.items():
         if values.shape[1] == 3 and (reach := np.abs(values[:, 2]).max()) > 4 * np.pi:
             message = f"its angle reaches {reach:.4g}, which looks like degrees, not radians"
             yield _warning("degrees", f"object:{name}", message)
-    factors = [  # how many times larger the action is, for each column in which it follows the state
+    factors = [  # ratio of action to state, for columns in which the action follows the state
         float(np.std(a) / np.std(s))
         for s, a, _ in _shared(state, action)
         if np.std(s) > 0 and _correlation(s, a) > 0.95
@@ -247,7 +247,7 @@ def _poses(episode: Episode) -> Iterator[Finding]:
 
 
 def _compare(episode: Episode, shapes: dict[str, tuple[object, str]]) -> Iterator[Finding]:
-    """What all episodes of a dataset must share."""
+    """Check what all episodes of a dataset must share."""
     facts: list[tuple[str, object, Severity, str]] = [
         ("proprio", episode.proprio.shape[1:], "error", "map the same columns"),
         ("action", episode.actions.shape[1:], "error", "map the same columns"),
@@ -274,21 +274,21 @@ def _repeated(episode: Episode, ids: set[str], contents: dict[bytes, str]) -> It
 
 
 def _moves(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which columns change at all."""
+    """Which columns change."""
     wide = values.astype(np.float64)
     moves: NDArray[np.bool_] = np.ptp(wide, axis=0) > _STILL * np.maximum(1, np.abs(wide).max(axis=0))
     return moves
 
 
 def _shared(state: F64, action: F64) -> Iterator[tuple[F64, F64, F64]]:
-    """State, action and the change of the state of each column that moves in both."""
+    """State, action and change of the state for each column that changes in both."""
     n = min(state.shape[1], action.shape[1], _WIDE)
     for i in np.flatnonzero(_moves(state[:, :n]) & _moves(action[:, :n])):
         yield state[1:, i], action[:-1, i], np.diff(state[:, i])
 
 
 def _looks_like_deltas(state: F64, action: F64) -> bool:
-    """Judged by the first three columns, which are positions in every layout we know."""
+    """Decided by the first three columns, which are positions in every known layout."""
     votes = [
         _correlation(a, d) > 0.8 and _correlation(a, s) < 0.8
         for s, a, d in _shared(state[:, :3], action[:, :3])

@@ -1,4 +1,4 @@
-"""Reads HDF5 files that may be damaged or hostile: no link out of a file is followed, sizes are checked."""
+"""Reads HDF5 files that may be damaged or malicious: links are not followed, and sizes are checked."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from recap.types import F64, U8
 SUFFIXES = (".hdf5", ".h5")
 _MAX_KEYS = 10_000
 _MAX_DEPTH = 8
-_PLAIN_RGB = b"\xff\xfe\x00\x0aXPL-RGB1"  # a comment by which RoboTwin marks JPEGs that are not swapped
+_PLAIN_RGB = b"\xff\xfe\x00\x0aXPL-RGB1"  # JPEG comment of RoboTwin: colours are not swapped
 
 
 @contextmanager
 def opened(path: Path, what: str = "") -> Iterator[Any]:
-    """The open file; whatever the library raises becomes a DatasetError."""
+    """Open a file; any error of the library becomes a DatasetError."""
     with as_dataset_error(path, what), h5py.File(path, "r") as file:
         yield file
 
 
 def first_readable(files: Sequence[Path]) -> Path:
-    """The first file that opens, which stands for all; the first of all where none does."""
+    """The first file that opens, or the first file if none does."""
     for path in files:
         with suppress(DatasetError), opened(path):
             return path
@@ -47,14 +47,14 @@ def first_readable(files: Sequence[Path]) -> Path:
 
 
 def length(path: Path, key: str) -> int:
-    """Rows of a dataset; 0 where the file cannot be read, which reading the episode will say."""
+    """Rows of a dataset; 0 if the file is unreadable, which is reported when the episode is read."""
     with suppress(DatasetError), opened(path) as file:
         return int(member(file, key).shape[0])
     return 0
 
 
 def member(group: Any, key: str) -> Any:
-    """`group[key]`, step by step, so that no link leads elsewhere."""
+    """`group[key]`, resolved step by step so that links are refused."""
     for name in key.split("/"):
         link = group.get(name, getlink=True)
         if link is None:
@@ -68,7 +68,7 @@ def member(group: Any, key: str) -> Any:
 
 
 def has(group: Any, key: str) -> bool:
-    """Whether `member` would find something."""
+    """True if `member` would find the key."""
     for name in key.split("/"):
         if not isinstance(group, h5py.Group) or not isinstance(group.get(name, getlink=True), h5py.HardLink):
             return False
@@ -77,7 +77,7 @@ def has(group: Any, key: str) -> bool:
 
 
 def walk(group: Any, prefix: str = "", depth: int = 0) -> dict[str, SourceKey]:
-    """Every dataset below `group` by its path, with its declared shape; no value is read."""
+    """Every dataset below `group` by path, with its declared shape; no values are read."""
     if depth > _MAX_DEPTH:
         raise DatasetError(f"'{shorten(prefix)}' is nested too deeply; this is no file of demonstrations")
     keys: dict[str, SourceKey] = {}
@@ -99,7 +99,7 @@ def walk(group: Any, prefix: str = "", depth: int = 0) -> dict[str, SourceKey]:
 
 
 def read_numbers(group: Any, key: str) -> F64:
-    """The (t, d) values of a dataset whose declared size is reasonable."""
+    """Values (t, d) of a dataset, after a check of its declared size."""
     dataset = member(group, key)
     if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiub" or not dataset.shape:
         raise DatasetError(f"'{shorten(key)}' holds no numbers; map another key")
@@ -109,7 +109,7 @@ def read_numbers(group: Any, key: str) -> F64:
 
 
 def read_number(group: Any, key: str) -> float | None:
-    """A scalar dataset; None where there is none."""
+    """A scalar dataset; None if missing."""
     if not has(group, key):
         return None
     dataset = member(group, key)
@@ -119,7 +119,7 @@ def read_number(group: Any, key: str) -> float | None:
 
 
 def read_texts(path: Path, places: Sequence[tuple[str, str | None]]) -> list[str | None]:
-    """Scalar datasets (`key, None`) or attributes (`key, name`) of text; None for each that is missing."""
+    """Text of scalar datasets (`key, None`) or attributes (`key, name`); None for each that is missing."""
     found = find_texts(path, places)
     variable = [text for text in found if isinstance(text, TextPlace)]
     late = iter(read_strings(variable))
@@ -127,7 +127,7 @@ def read_texts(path: Path, places: Sequence[tuple[str, str | None]]) -> list[str
 
 
 def find_texts(path: Path, places: Sequence[tuple[str, str | None]]) -> list[str | TextPlace | None]:
-    """As `read_texts`, but a text of variable length is only located, for `read_strings`."""
+    """Like `read_texts`, but texts of variable length are only located, for `read_strings`."""
     with opened(path) as file:
         return [_find_text(file, path, key, attribute) for key, attribute in places]
 
@@ -151,7 +151,7 @@ def _find_text(file: Any, path: Path, key: str, attribute: str | None) -> str | 
 
 
 def read_flag(node: Any, name: str) -> bool | None:
-    """A small attribute of numbers, true when all are; None where there is none."""
+    """A small numeric attribute, true if all values are; None if missing."""
     if name not in node.attrs:
         return None
     stored = node.attrs.get_id(name)
@@ -161,11 +161,10 @@ def read_flag(node: Any, name: str) -> bool | None:
 
 
 class Hdf5Frames(LazySequence[U8]):
-    """Frames of a dataset, arrays or JPEG strings, read when they are asked for.
+    """Frames of a dataset, stored as arrays or JPEG strings and read on demand.
 
-    RoboTwin gives an RGB array to OpenCV's encoder, which takes it for BGR. Decoding with OpenCV undoes the
-    swap, so the decoded array is RGB as it is; any other decoder would show red as blue. Newer files are
-    marked and hold JPEGs as everyone else writes them.
+    RoboTwin passes RGB to OpenCV's encoder, which expects BGR. Decoding with OpenCV undoes the swap; any
+    other decoder shows red as blue. Newer files are marked and contain ordinary JPEGs.
     """
 
     def __init__(self, path: Path, key: str, length: int) -> None:
@@ -178,7 +177,7 @@ class Hdf5Frames(LazySequence[U8]):
         return self._read(0)
 
     def _read(self, first: int) -> Iterator[U8]:
-        # The file is closed between single reads: a look at thousands of episodes must not keep them open.
+        # The file is closed between single reads, so that thousands of episodes do not stay open.
         with opened(self.path, self.key) as file:
             dataset = member(file, self.key)
             _check_frames(dataset, self.key)
@@ -187,7 +186,7 @@ class Hdf5Frames(LazySequence[U8]):
 
 
 def frames(path: Path, group: Any, key: str) -> Hdf5Frames:
-    """The frames of `group[key]`, after a look at its declared shape."""
+    """The frames of `group[key]`, after a check of its declared shape."""
     dataset = member(group, key)
     _check_frames(dataset, key)
     return Hdf5Frames(path, dataset.name.strip("/"), dataset.shape[0])
@@ -225,7 +224,7 @@ def _check_frames(dataset: Any, key: str) -> None:
 
 
 def _check_chunks(dataset: Any, key: str) -> None:
-    """A chunk is read whole even for one value, so its size is bounded too."""
+    """Check the chunk size too, because a chunk is read completely even for one value."""
     if dataset.chunks:
         check_size(f"a chunk of '{key}'", (1, *dataset.chunks), dataset.dtype.itemsize, MAX_ARRAY_BYTES)
 
@@ -236,5 +235,5 @@ def _frame(value: Any, what: str) -> U8:
         return np.ascontiguousarray(image, dtype=np.uint8)
     data = bytes(value)
     image = decode_image(data, what)
-    # OpenCV took RGB for BGR when it wrote these: red and blue are swapped in the file.
+    # OpenCV took RGB for BGR when writing: red and blue are swapped in the file.
     return image if _PLAIN_RGB in data[:4096] else np.ascontiguousarray(image[:, :, ::-1])

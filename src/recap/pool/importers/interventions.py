@@ -13,17 +13,17 @@ from recap.types import Episode
 from recap_client.corrections import MIN_FRAMES, N_CONTEXT
 from recap_client.messages import CORRECTION_FROM, TIME_OFFSET
 
-INTERVENTION = "intervention"  # LeRobot's column: whether a person drove
+INTERVENTION = "intervention"  # LeRobot's column: true while a person drives
 
 
-def shown_in(source: Source, number: int) -> Sequence[Episode]:
-    """What a recording shows: itself, or where it says when a person drove, what they did."""
+def demonstrations_in(source: Source, number: int) -> Sequence[Episode]:
+    """The demonstrations of a recording: itself or, if it has an intervention column, its corrections."""
     episode, driven = source[number], source.column(number, INTERVENTION)
     return [episode] if driven is None else corrections_of(episode, driven[:, 0] != 0)
 
 
 def corrections_of(episode: Episode, driven: NDArray[np.bool_]) -> list[Episode]:
-    """Each stretch of frames (t,) that a person drove, with the first frame and those just before it."""
+    """Each run of frames (t,) that a person drove, with the first frame and the frames just before it."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], driven, [False]]).astype(np.int8)))
     stretches = [(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a >= MIN_FRAMES]
     return [_cut(episode, begin, end, i + 1) for i, (begin, end) in enumerate(stretches)]
@@ -35,21 +35,21 @@ def _cut(episode: Episode, begin: int, end: int, number: int) -> Episode:
     offset = float(episode.timestamps[begin] - episode.timestamps[0]) - since
     attributes = {**episode.attributes, CORRECTION_FROM: since, TIME_OFFSET: offset}
     return replace(
-        picked_frames(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes
+        select_frames(episode, frames), id=f"{episode.id}/correction-{number}", attributes=attributes
     )
 
 
-def shown_by_person(episode: Episode) -> Episode:
-    """A correction from the take-over on: what may be learned from; any other demonstration as it is."""
+def from_takeover(episode: Episode) -> Episode:
+    """A correction from the takeover on, which training may use; other demonstrations are unchanged."""
     if not episode.first_match:
         return episode
     attributes = {key: value for key, value in episode.attributes.items() if key != CORRECTION_FROM}
     frames = np.arange(episode.first_match, len(episode))
-    return replace(picked_frames(episode, frames), attributes=attributes)
+    return replace(select_frames(episode, frames), attributes=attributes)
 
 
-def picked_frames(episode: Episode, frames: NDArray[np.int64]) -> Episode:
-    """Those frames alone, timed anew; images are decoded only when they are looked at."""
+def select_frames(episode: Episode, frames: NDArray[np.int64]) -> Episode:
+    """An episode of these frames with new timestamps; images are decoded on demand."""
     return replace(
         episode,
         timestamps=np.arange(len(frames)) / episode.fps,

@@ -1,8 +1,8 @@
-"""Which key of a source becomes which field of ours, as people write it: `proprio=obs/pos+obs/quat@xyzw`.
+"""Maps keys of a source to our fields, in the notation `proprio=obs/pos+obs/quat@xyzw`.
 
-field   proprio, action, goal, object:NAME, image:NAME; task, embodiment and action_space are plain words
+field   proprio, action, goal, object:NAME, image:NAME; task, embodiment and action_space are plain text
 value   KEY, KEY[3], KEY[0:3], KEY@wxyz or KEY@xyzw (a quaternion, or xyz + quaternion, as 6-D rotation);
-        joined by +; `next:` in front takes the values of the next frame, for actions that were not kept
+        joined by +; the prefix `next:` takes values of the next frame, for sources without actions
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIELDS = ("proprio", "action", "goal", *WORDS)
 OBJECT = "object:"
 IMAGE = "image:"
 NEXT = "next:"
-MAX_TEXT = 2000  # characters of a task; more is no instruction
+MAX_TEXT = 2000  # characters of a task; longer text is no instruction
 MAX_NAME = 64
 
 Kind: TypeAlias = Literal["numbers", "images", "other"]
@@ -33,17 +33,17 @@ _PART = re.compile(r"(?P<key>.+?)(?:\[(?P<first>\d+)(?::(?P<end>\d+))?\])?(?:@(?
 
 @dataclass(frozen=True, slots=True)
 class SourceKey:
-    """One thing a source holds for each frame of an episode."""
+    """One key of a source, with values for each frame of an episode."""
 
     name: str
-    shape: tuple[int, ...]  # of the first episode; the first number counts frames
+    shape: tuple[int, ...]  # of the first episode; the first dimension is frames
     dtype: str
     kind: Kind
-    names: tuple[str, ...] = ()  # of its columns, such as shoulder_pan.pos, where the source has them
+    names: tuple[str, ...] = ()  # of its columns, such as shoulder_pan.pos, if the source has them
 
     @property
     def width(self) -> int:
-        """Numbers a frame."""
+        """Numbers per frame."""
         return int(np.prod(self.shape[1:], dtype=np.int64))
 
 
@@ -53,10 +53,10 @@ class Part:
 
     key: str
     columns: slice
-    order: str = ""  # of a quaternion that becomes a 6-D rotation: wxyz or xyzw
+    order: str = ""  # order of a quaternion that becomes a 6-D rotation: wxyz or xyzw
 
     def read(self, values: F64) -> F64:
-        """The chosen columns of the (t, d) values of the key."""
+        """The selected columns of the values (t, d) of the key."""
         chosen = values[:, self.columns]
         if not self.order:
             return chosen
@@ -68,14 +68,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Where one field of ours comes from."""
+    """The source of one of our fields."""
 
     text: str
     parts: tuple[Part, ...]
-    ahead: bool = False  # takes the next frame; the last one stays
+    ahead: bool = False  # use the next frame; the last frame is repeated
 
     def read(self, numbers: Mapping[str, F64]) -> F64:
-        """The field's (t, d) values."""
+        """The values (t, d) of the field."""
         columns = [part.read(numbers[part.key]) for part in self.parts]
         lengths = {len(values) for values in columns}
         if len(lengths) > 1:
@@ -93,12 +93,12 @@ class Plan:
     words: Mapping[str, str]
 
     def keys(self) -> set[str]:
-        """The keys with numbers that must be read."""
+        """The numeric keys that must be read."""
         return {part.key for selection in self.numbers.values() for part in selection.parts}
 
 
 def make_plan(given: Mapping[str, str], default: Mapping[str, str], keys: Mapping[str, SourceKey]) -> Plan:
-    """What was given, and the source's default for every kind of field that was not."""
+    """The given mapping, completed by the source's default for each kind of field that is not given."""
     for name in given:
         named = name.startswith((OBJECT, IMAGE)) and not name.endswith(":")
         if name not in FIELDS and not named:
@@ -130,7 +130,7 @@ def make_plan(given: Mapping[str, str], default: Mapping[str, str], keys: Mappin
 
 
 def parse_selection(field: str, text: str, keys: Mapping[str, SourceKey]) -> Selection:
-    """`next:KEY[0:3]+KEY@wxyz`, checked against the keys there are."""
+    """Parse `next:KEY[0:3]+KEY@wxyz` and check it against the source's keys."""
     ahead = text.startswith(NEXT)
     body = text.removeprefix(NEXT).strip()
     pieces = [body] if body in keys else [piece.strip() for piece in body.split("+")]
@@ -138,7 +138,7 @@ def parse_selection(field: str, text: str, keys: Mapping[str, SourceKey]) -> Sel
 
 
 def check_name(what: str, name: str) -> str:
-    """A name of a camera or object that can safely become a folder, a column or a line of text."""
+    """A camera or object name that is safe as a folder, a column or a line of text."""
     odd = not name or len(name) > MAX_NAME or not name.isprintable() or name != name.strip()
     if odd or name.startswith(".") or any(c in name for c in '/\\:*?"<>|'):
         raise InputError(f"{what} {shorten(repr(name))} is no plain name: use letters, digits, - and _")
@@ -146,7 +146,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def one_line(what: str, text: str) -> str:
-    """Words on one line, without control characters, of a length a person would write."""
+    """Text on one line, without control characters and of limited length."""
     line = " ".join(text.split())
     if len(line) > MAX_TEXT or not line.isprintable():
         raise InputError(f"the {what} {shorten(repr(line))} is no line of text: give one sentence")
@@ -154,7 +154,7 @@ def one_line(what: str, text: str) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Text that fits into a message."""
+    """Text shortened to fit into a message."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 

@@ -1,4 +1,4 @@
-"""Films of a dataset encoded by the nodes of a Ray cluster, in a pool that all of them reach."""
+"""Encodes the videos of a dataset on the nodes of a Ray cluster, for a pool that all nodes can access."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from recap.pool.schema import Films
 from recap.pool.store import on_this_node
 from recap.types import Episode
 
-N_PART = 8  # episodes of a part: what is lost when a node dies
+N_PART = 8  # episodes per part, which is lost if a node dies
 _VERSIONS = f"recap {recap.__version__}, av {av.__version__}"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a dataset is read, and for which pool; small enough to be sent to every node."""
+    """How a dataset is read, and for which pool; small enough to send to every node."""
 
     uri: str
     path: Path
     format: str
     mapping: Mapping[str, str]
-    fps: float | None  # that it was recorded at
-    rate: float | None  # that is wanted
+    fps: float | None  # of the recording
+    rate: float | None  # of the resampled episodes
     image_size: int | None
-    versions: str = _VERSIONS  # which decide the bytes of a film
+    versions: str = _VERSIONS  # they determine the bytes of a video
 
 
 def films_by_nodes(
     files: Files, reading: Reading, numbers: Mapping[str, int], address: str, episodes: Sequence[Episode]
 ) -> Iterator[Films]:
-    """The films of each part of some episodes when it is done, as episode -> camera -> hash.
+    """The videos of each finished part, as episode -> camera -> hash.
 
     Args:
-        numbers: the place of each episode in its dataset.
+        numbers: index of each episode in its dataset.
     """
     items = [(numbers[episode.id], _first_look(episode)) for episode in episodes if episode.images]
     for films in run_on_ray(partial(_encode_part, reading), items, N_PART, address) if items else ():
@@ -60,7 +60,7 @@ def films_by_nodes(
 
 
 def _encode_part(reading: Reading, items: Sequence[tuple[int, str]]) -> Films:
-    """Encode the films of some episodes and keep them; they are named by their hash, so twice is once."""
+    """Encode and store the videos of some episodes; files are named by hash, so this can be repeated."""
     node = f"node {socket.gethostname()}"
     pool = on_this_node(reading.uri)
     if reading.versions != _VERSIONS:
@@ -81,7 +81,7 @@ def _encode_part(reading: Reading, items: Sequence[tuple[int, str]]) -> Films:
 
 
 def _first_look(episode: Episode) -> str:
-    """A hash of its name, its times and the first frame of each camera."""
+    """A hash of the id, the timestamps and the first frame of each camera."""
     whole = sha256(f"{episode.id}/{episode.fps}/".encode("utf-8", "replace") + episode.timestamps.tobytes())
     for name, frames in episode.images.items():
         whole.update(name.encode("utf-8", "replace") + frames[0].tobytes())
@@ -90,5 +90,5 @@ def _first_look(episode: Episode) -> str:
 
 @lru_cache(maxsize=1)
 def _opened(path: Path, format: str, mapping: tuple[tuple[str, str], ...], fps: float | None) -> Source:
-    """One a process, kept from part to part."""
+    """The source, opened once per process."""
     return open_source(path, format=format, mapping=dict(mapping), fps=fps, skip_damaged=True)

@@ -1,9 +1,9 @@
-"""Which demonstrations show the same scene, and so are pairs: one rule for both sides of a training.
+"""Pairs demonstrations of the same scene, by one rule for both sides of training.
 
-scene        the scene ids that datasets of ours, or RoboTwin's seeds, carry
+scene        scene ids, as in datasets written by ReCAP, or RoboTwin's seeds
 order        the i-th demonstration of a task with the i-th of the same task on the other side
-column:NAME  equal values of a column of the dataset, or of its episode table
-FILE.csv     a table `episode,scene`; episodes by id, as recap pool ls shows it
+column:NAME  equal values of a column of the dataset or of its episode table
+FILE.csv     a table `episode,scene`; episodes by id, as listed by recap pool ls
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ SCENE, ORDER, COLUMN = "scene", "order", "column:"
 
 
 def check_rule(rule: str) -> str:
-    """One of the four, or an InputError."""
+    """The rule, if it is valid; otherwise raises an InputError."""
     if rule in (SCENE, ORDER) or rule.endswith(".csv") or (rule.startswith(COLUMN) and rule != COLUMN):
         return rule
     raise _refused(f"unknown pairing '{rule}': choose one of scene, order, column:NAME, FILE.csv")
 
 
 def column_of(rule: str) -> str | None:
-    """The column that a source has to read for it."""
+    """The column that a source must read for the rule, or None."""
     return rule.removeprefix(COLUMN) if rule.startswith(COLUMN) else None
 
 
 def paired(episodes: Iterable[Episode], rule: str) -> Iterator[Episode]:
-    """The same demonstrations with the scene ids of that rule."""
+    """The same demonstrations with the scene ids given by the rule."""
     column = column_of(check_rule(rule))
     if rule == SCENE:
         yield from episodes

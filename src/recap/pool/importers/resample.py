@@ -1,4 +1,4 @@
-"""An episode at another frame rate, or with images of another size; how depends on what a number means."""
+"""Resamples an episode to another frame rate or image size; the method depends on the kind of number."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _RELATIVE = ("delta", "relative", "velocity", "velocities")
 
 
 def resample(episode: Episode, fps: float) -> Episode:
-    """The same demonstration with frame i at exactly i / fps; both its ends are kept.
+    """The same demonstration with frame i at exactly i / fps; the first and the last frame are kept.
 
-    Positions are interpolated linearly, angles along the shorter arc, 6-D rotations linearly and made
-    rotations again, quaternions without regard to their sign. Images and on-off channels take the nearest
-    frame, on-off actions are held.
+    Positions are interpolated linearly, angles along the shorter arc. 6-D rotations are interpolated linearly
+    and then orthonormalised. Quaternions are interpolated independent of their sign. Images and on-off
+    channels take the nearest frame; on-off actions are held.
     """
     check_fps(fps)
     if len(episode) < 1:
@@ -49,7 +49,7 @@ def resample(episode: Episode, fps: float) -> Episode:
     n_steps = float(old[-1]) * fps
     if n_steps > MAX_FRAMES:
         raise InputError(f"episode '{episode.id}' would have {n_steps:.0f} frames: give a lower rate")
-    # The last frame is where the task is done: it is kept, up to a frame late rather than cut off.
+    # The task is completed in the last frame, so it is kept: it may come up to one frame late.
     n = int(np.ceil(n_steps - 1e-6)) + 1
     times = np.minimum(np.arange(n) / fps, old[-1])
     nearest = _nearest(old, times)
@@ -66,7 +66,7 @@ def resample(episode: Episode, fps: float) -> Episode:
 
 
 def fitted(episode: Episode, fps: float | None, size: int | None) -> Episode:
-    """At another rate and with images of another size, where these are given."""
+    """Resample and resize, where a value is given."""
     episode = episode if fps is None else resample(episode, fps)
     return episode if size is None else resize(episode, size)
 
@@ -84,7 +84,7 @@ def _resized(frames: Sequence[U8], size: int, number: int) -> U8:
 
 
 def _nearest(old: F64, times: F64) -> NDArray[np.int64]:
-    """The index of the frame nearest in time; the earlier of two equally near."""
+    """Index of the frame nearest in time; the earlier one if tied."""
     after = np.clip(np.searchsorted(old, times), 1, max(1, len(old) - 1))
     if len(old) == 1:
         return np.zeros(len(times), np.int64)
@@ -114,7 +114,7 @@ def _object(values: F32, old: F64, times: F64, nearest: NDArray[np.int64]) -> F3
     theta = values[:, 2].astype(np.float64)
     turned = np.interp(times, old, np.unwrap(theta))
     low = -np.pi if theta.min() < 0 else 0.0
-    # Back to the range it was given in.
+    # Return to the original range.
     if low - 1e-6 <= theta.min() and theta.max() <= low + 2 * np.pi + 1e-6:
         outside = (turned < low) | (turned > low + 2 * np.pi)
         turned = np.where(outside, (turned - low) % (2 * np.pi) + low, turned)
@@ -129,7 +129,7 @@ def _linear(values: NDArray[Any], old: F64, times: F64) -> F64:
 
 
 def _exact(result: F32, values: F32, old: F64, times: F64) -> F32:
-    """Where a new frame falls on an old one it is that frame, bit for bit."""
+    """Copy the original values where a new frame coincides with an original one."""
     at = np.clip(np.searchsorted(old, times - 1e-9), 0, len(old) - 1)
     same = np.abs(old[at] - times) <= 1e-9
     result[same] = values[at[same]]
@@ -137,7 +137,7 @@ def _exact(result: F32, values: F32, old: F64, times: F64) -> F32:
 
 
 def _rotations(mixed: F64, fallback: F32) -> F64:
-    """Interpolated 6-D rotations made rotations again; half-turns, whose mean is none, take a given frame."""
+    """Orthonormalised 6-D rotations; where the mean of half-turns is undefined, the fallback is used."""
     lengths = np.linalg.norm(mixed[:, :3], axis=1)
     crossed = np.linalg.norm(np.cross(mixed[:, :3], mixed[:, 3:]), axis=1)
     broken = (lengths < 1e-3) | (crossed < 1e-3 * np.maximum(lengths, 1e-3))
@@ -146,12 +146,12 @@ def _rotations(mixed: F64, fallback: F32) -> F64:
 
 
 def _quaternions(values: F32, old: F64, times: F64) -> F64:
-    """Along the shorter arc: q and -q are one rotation, so each takes the sign nearer to the one before."""
+    """Interpolate along the shorter arc: q and -q are the same rotation, so signs are aligned first."""
     mixed = _linear(without_jumps(values), old, times)
     return np.asarray(mixed / np.maximum(np.linalg.norm(mixed, axis=1, keepdims=True), 1e-9))
 
 
 def _is_switch(values: F32) -> bool:
-    """A channel that is on or off: two values, and enough frames or usual values to be sure."""
+    """True for an on-off channel: two values, and either enough frames or the values -1, 0 or 1."""
     levels = np.unique(values)
     return len(levels) == 2 and (len(values) >= 8 or bool(np.isin(levels, (-1, 0, 1)).all()))

@@ -1,4 +1,4 @@
-"""robomimic's HDF5, `data/demo_i/{actions, obs/…}`, also as ReCAP wrote it with image arrays under obs."""
+"""Reads robomimic's HDF5, `data/demo_i/{actions, obs/…}`, also with image arrays under obs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from recap.types import Scalar
 _EEF = re.compile(r"obs/(?P<arm>(?:\w+_)?)eef_pos")
 _STATES = ("obs/agent_pos", "obs/state", "obs/proprio", "obs/robot_state")
 _GOALS = ("obs/goal", "obs/goal_pose")
-_FILE_TEXTS = ("env_args", "problem_info")  # the second as LIBERO writes it
-_DEMO_TEXTS = ("task", "language_instruction", "lang", "ep_meta")  # the last as RoboCasa writes it, JSON
+_FILE_TEXTS = ("env_args", "problem_info")  # the second is LIBERO's
+_DEMO_TEXTS = ("task", "language_instruction", "lang", "ep_meta")  # the last is RoboCasa's, JSON
 
 
 def recognises(file: Any) -> bool:
-    """Whether an open HDF5 file has this layout."""
+    """True if an open HDF5 file has this layout."""
     data = file["data"] if hdf5.has(file, "data") else None
     return isinstance(data, h5py.Group) and any(_is_demo(data, name) for name in data)
 
 
 class RobomimicReader(Reader):
-    """One file; demonstrations in the order of their numbers."""
+    """One file; demonstrations are ordered by index."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class RobomimicReader(Reader):
             return [hdf5.member(file, f"data/{demo}/actions").shape[0] for demo in self._demos]
 
     def default_mapping(self) -> Mapping[str, str]:
-        """End-effector position, quaternion and gripper of every arm, or the one vector there is."""
+        """End-effector position, quaternion and gripper of every arm, or else the state vector."""
         numbers = [key for key, info in self.keys.items() if info.kind == "numbers"]
         mapping = {"action": "actions"} if "actions" in numbers else {}
         parts: list[str] = []
@@ -127,7 +127,7 @@ class RobomimicReader(Reader):
         return ""
 
     def _task(self, index: int) -> str:
-        """The instruction, from any of the places where writers of this layout put it."""
+        """The instruction, from any of the places that writers of this layout use."""
         *plain, meta = self._texts[index]
         found = _json(meta).get("lang") or self._problem.get("language_instruction")
         if isinstance(found, list):
@@ -141,7 +141,7 @@ def _is_demo(data: Any, name: str) -> bool:
 
 
 def _json(text: str | None) -> dict[str, Any]:
-    """An attribute of JSON; anything that is none counts as empty, for nothing essential is in it."""
+    """A JSON attribute; invalid JSON counts as empty, because nothing essential is stored there."""
     try:
         value = json.loads(text) if text else {}
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""RoboTwin 2.0's HDF5, one file an episode, in the layout of its release and in that of its main branch."""
+"""Reads RoboTwin 2.0's HDF5, one file per episode, in the layouts of its release and of its main branch."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _JOINT_SPACE = "absolute joint angles of the next step in radians, gripper 0 to 
 
 
 def recognises(file: Any) -> bool:
-    """Whether an open HDF5 file has one of the two layouts."""
+    """True if an open HDF5 file has one of the two layouts."""
     older = any(hdf5.has(file, key) for key in ("endpose/left_endpose", "joint_action/vector"))
     return older or any(hdf5.has(file, f"state/left_{key}") for key in ("ee_poses", "arm_joint_states"))
 
 
 def episode_files(path: Path) -> list[Path]:
-    """The episodes of a file, a folder of files or a folder with `data/`, in the order of their numbers."""
+    """The episode files of a file, a folder or a folder with `data/`, ordered by number."""
     if path.is_file():
         return [path]
     for folder in (path / "data", path):
@@ -46,7 +46,7 @@ def episode_files(path: Path) -> list[Path]:
 
 
 class RobotwinReader(Reader):
-    """One episode or a folder of them."""
+    """One episode or a folder of episodes."""
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         self.path = path
@@ -68,19 +68,19 @@ class RobotwinReader(Reader):
         return len(self._files)
 
     def lengths(self) -> Sequence[int]:
-        """From the shapes of the first key of the proprioception."""
+        """From the shape of the first key of the proprioception."""
         key = self.default_mapping().get("proprio", "").split("+")[0].split("@")[0]
         return [hdf5.length(path, key) for path in self._files]
 
     def default_mapping(self) -> Mapping[str, str]:
-        """20-D tool poses where the file has them, else joints; the action is the next state unless kept."""
+        """20-D tool poses if stored, else joints; the action is the next state unless actions are stored."""
         state, action = _arms(self.keys, "state"), _arms(self.keys, "action")
         older = [f"endpose/{arm}_{what}" for arm in ("left", "right") for what in ("endpose", "gripper")]
         if all(key in self.keys for key in older):
             poses = "+".join(key + "@wxyz" * key.endswith("_endpose") for key in older)
             mapping = {"proprio": poses, "action": NEXT + poses}
         elif state:
-            # Poses were recorded, but some writers keep only joints as actions: both must be of one kind.
+            # Some writers store poses but only joints as actions. State and action must be of the same kind.
             same = action.replace("action/", "state/") == state
             mapping = {"proprio": state, "action": action if same else NEXT + state}
         elif "joint_action/vector" in self.keys:
@@ -91,12 +91,12 @@ class RobotwinReader(Reader):
             parts = key.split("/")
             if info.kind == "images" and len(parts) == 3:
                 mapping[f"{IMAGE}{our_camera(check_name('camera', parts[1]))}"] = key
-            elif len(parts) == 2 and parts[0] == "objects" and info.shape[1:] == (7,):  # as we export them
+            elif len(parts) == 2 and parts[0] == "objects" and info.shape[1:] == (7,):  # from our export
                 mapping[f"{OBJECT}{check_name('object', parts[1])}"] = key
         return mapping
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One episode, with its texts and scene from the files beside it."""
+        """One episode, with texts and scene from the files next to it."""
         path = self._files[index]
         with hdf5.opened(path) as file:
             values = {key: hdf5.read_numbers(file, key) for key in numbers}
@@ -110,7 +110,7 @@ class RobotwinReader(Reader):
         attributes = dict(self._scenes.get(number, {}))
         if scene is not None:
             attributes["seed"] = scene
-        if "scene.main_object" in attributes:  # as we export it: the pool may not have kept their order
+        if "scene.main_object" in attributes:  # written by our export: a pool may not keep the object order
             attributes["main_object"] = attributes["scene.main_object"]
         if self._task_key:
             attributes["task_key"] = one_line("task key", self._task_key)
@@ -124,7 +124,7 @@ class RobotwinReader(Reader):
             numbers=values,
             images=frames,
             task=_instruction(text) if text else self._read_beside(beside, _instruction),
-            embodiment=str(attributes.get("scene.embodiment", "unknown")),  # as we export it
+            embodiment=str(attributes.get("scene.embodiment", "unknown")),  # written by our export
             action_space=_POSE_SPACE if any("pose" in key for key in numbers) else _JOINT_SPACE,
             source=f"robotwin:{path.name}",
             attributes=attributes,
@@ -132,7 +132,7 @@ class RobotwinReader(Reader):
 
     @cached_property
     def _texts(self) -> Mapping[int, str | None]:
-        """The instructions inside all files, read together: a process must be started for them."""
+        """The instructions of all files, read together because that takes a child process."""
         places: dict[int, TextPlace] = {}
         texts: dict[int, str | None] = {}
         for i, path in enumerate(self._files):
@@ -148,14 +148,14 @@ class RobotwinReader(Reader):
         return texts | dict(zip(places, read_strings(list(places.values())), strict=True))
 
     def _read_beside(self, name: str, parse: Callable[[str], T], missing: str = "") -> T:
-        """What a text file of the dataset holds; `missing` is parsed where there is none."""
+        """The parsed content of a text file of the dataset; `missing` is parsed if there is none."""
         file = self._folder / name
         with as_dataset_error(file):
             return parse(read_text(file) if file.is_file() else missing)
 
 
 def _arms(keys: Mapping[str, SourceKey], group: str) -> str:
-    """Tool pose (or joints) and gripper of both arms of the newer layout; "" where one is missing."""
+    """Tool pose (or joints) and gripper of both arms of the newer layout; "" if one is missing."""
     for what, order in (("ee_poses", "@wxyz"), ("arm_joint_states", "")):
         names = [f"{group}/{arm}_{part}" for arm in ("left", "right") for part in (what, "ee_joint_states")]
         if all(name in keys for name in names):
@@ -164,13 +164,13 @@ def _arms(keys: Mapping[str, SourceKey], group: str) -> str:
 
 
 def _number(path: Path) -> int:
-    """The number in the name of an episode's file; -1 where it has none."""
+    """The number in an episode's file name; -1 if it has none."""
     match = _FILE.fullmatch(path.name)
     return int(match["number"]) if match else -1
 
 
 def _scenes(text: str) -> dict[int, dict[str, Scalar]]:
-    """The scene of each episode, by number, from scene_info.json."""
+    """The scene of each episode from scene_info.json, by episode number."""
     found = {}
     for name, scene in json.loads(text).items():
         match = re.fullmatch(r"episode_?(\d{1,9})", name)
@@ -180,7 +180,7 @@ def _scenes(text: str) -> dict[int, dict[str, Scalar]]:
 
 
 def _instruction(text: str) -> str:
-    """The first sentence of `{"seen": […], "unseen": […]}`, of a list, or the text itself."""
+    """The first sentence of `{"seen": […], "unseen": […]}` or of a list, or else the text itself."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -196,7 +196,7 @@ def _instruction(text: str) -> str:
 
 
 def _scalars(scene: Mapping[str, Any]) -> dict[str, Scalar]:
-    """The plain values of a scene, `info` unpacked; up to a limit."""
+    """The scalar values of a scene, with `info` flattened, up to a limit."""
     inner = scene.get("info")
     flat = {**scene, **(inner if isinstance(inner, dict) else {})}
     plain = {

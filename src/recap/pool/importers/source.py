@@ -1,4 +1,4 @@
-"""What every importer shares: a reader of one format, a mapping of its keys, a sequence of episodes."""
+"""Shared by all importers: a reader of one format, a mapping of its keys, and a sequence of episodes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from recap.types import F64, U8, Episode, Scalar
 
 Transform: TypeAlias = Callable[[Episode], Episode]  # such as joints to tool poses
 
-MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger ones are refused unread
+MAX_ARRAY_BYTES = 256 * 1024**2  # numbers of one key of one episode; larger arrays are not read
 MAX_FRAME_BYTES = 64 * 1024**2  # one decoded image
 MAX_FRAMES = 1_000_000  # of one episode
 
 
 @dataclass(frozen=True, slots=True)
 class RawEpisode:
-    """What a reader found for one episode, in the source's own terms."""
+    """One episode as read, with the keys of the source."""
 
     id: str
     scene_id: str
@@ -44,20 +44,20 @@ class RawEpisode:
     success: bool = True
     source: str = ""
     attributes: Mapping[str, Scalar] = field(default_factory=dict)
-    absent: Collection[str] = ()  # fields that other episodes have, and this one has not
+    absent: Collection[str] = ()  # fields that other episodes have but this one lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Part of a source that cannot be used."""
+    """A part of a source that cannot be used."""
 
     path: Path
-    episode: int | None  # its place in the source; None of what is of no episode
+    episode: int | None  # index in the source; None if it belongs to no episode
     why: str
 
     @classmethod
     def of(cls, path: Path, episode: int, error: DatasetError) -> Damage:
-        """What an error says, without where it was met and what to do, which the message adds."""
+        """From an error, without the location and remedy, which are added when it is printed."""
         text = str(error).removeprefix(f"{path}, ").removeprefix(f"episode {episode}").lstrip(": ")
         return cls(path, episode, text.rpartition("; ")[0] or text)
 
@@ -68,30 +68,30 @@ class Damage:
 
 
 class Reader(Protocol):
-    """Reads one format; the mapping and all that follows from it are common to all.
+    """Reads one format; mapping and everything after it is shared.
 
-    A package adds one of its own by an entry point of the group `recap.formats`: it is made of a path and of
-    the rate that was given, and `recognises` says whether a path holds its format.
+    A package adds a format by an entry point of the group `recap.formats`. The reader is created with the
+    path and the given frame rate, and `recognises` detects the format.
     """
 
-    keys: dict[str, SourceKey]  # what the first episode holds
+    keys: dict[str, SourceKey]  # keys of the first episode
 
     @classmethod
     def recognises(cls, path: Path) -> bool:
-        """Whether a file or folder is of this format, as other packages are asked."""
+        """True if a file or folder has this format; only called for plugins."""
         return False
 
     def __len__(self) -> int: ...
 
     def lengths(self) -> Sequence[int]:
-        """Frames of each episode, found without reading them."""
+        """Frames of each episode, without reading them."""
 
     def damage(self) -> Sequence[Damage]:
-        """What headers show of missing or broken files; the rest shows when an episode is read."""
+        """Missing or broken files, as far as headers show; other damage is found when an episode is read."""
         return ()
 
     def default_mapping(self) -> Mapping[str, str]:
-        """Where our fields come from unless the caller maps them."""
+        """Our field -> key of the source, unless the caller maps it."""
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
         """One episode with these keys."""
@@ -99,10 +99,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FieldReport:
-    """One field of ours, as the first episode has it."""
+    """One of our fields, as in the first episode."""
 
     name: str
-    origin: str  # as the mapping has it
+    origin: str  # the entry of the mapping
     keys: tuple[str, ...]  # of the source
     shape: tuple[int, ...]
     dtype: str
@@ -110,12 +110,12 @@ class FieldReport:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """Both sides of an import: what is there and what it becomes."""
+    """Both sides of an import: keys of the source, and our fields."""
 
     keys: tuple[SourceKey, ...]
     fields: tuple[FieldReport, ...]
     lengths: tuple[int, ...]  # frames of each episode
-    first: Episode  # that can be read
+    first: Episode  # the first readable episode
 
 
 class Source(LazySequence[Episode]):
@@ -147,13 +147,13 @@ class Source(LazySequence[Episode]):
         return len(self._reader)
 
     def lengths(self) -> Sequence[int]:
-        """Frames of each episode, found without reading them."""
+        """Frames of each episode, without reading them."""
         with as_dataset_error(self.path):
             return self._reader.lengths()
 
     @property
     def damage(self) -> list[Damage]:
-        """What headers show, and what a walk that skips has found on the way."""
+        """Damage known from headers, and damage found while iterating with `skip_damaged`."""
         return [*self._no_episode, *self._damaged.values()]
 
     def _item(self, number: int) -> Episode:
@@ -165,21 +165,21 @@ class Source(LazySequence[Episode]):
             episode = _episode(raw, self.plan)
             if self._column is not None:
                 episode = replace(episode, attributes=_with_column(raw, self._column))
-        return episode if self._transform is None else self._transform(episode)  # its refusal is no damage
+        return episode if self._transform is None else self._transform(episode)  # its errors are not damage
 
     def has_column(self, key: str) -> bool:
-        """Whether the source has numbers of that name."""
+        """True if the source has a numeric column of that name."""
         return key in self._reader.keys and self._reader.keys[key].kind == "numbers"
 
     def column(self, number: int, key: str) -> F64 | None:
-        """Numbers of an episode that no field takes: (t, d); None where the source has none of that name."""
+        """Unmapped numbers (t, d) of an episode; None if the source has no such column."""
         if not self.has_column(key):
             return None
         with as_dataset_error(self.path, f"episode {number}"):
             return self._reader.read(number, [key], ()).numbers[key]
 
     def __iter__(self) -> Iterator[Episode]:
-        """All of them; where damaged ones are skipped those that can be read, and `damage` has the others."""
+        """All episodes; with `skip_damaged` only the readable ones, and `damage` lists the others."""
         if self.damage and not self._skip_damaged:
             more = f" (and {len(self.damage) - 1} more)" if len(self.damage) > 1 else ""
             raise DatasetError(f"{self.damage[0]}{more}", code="dataset.damaged")
@@ -189,7 +189,7 @@ class Source(LazySequence[Episode]):
                 yield episode
 
     def _sound(self, number: int) -> Episode | None:
-        """An episode; None where it cannot be read, which `damage` then says."""
+        """An episode; None if it is unreadable, which is added to `damage`."""
         if number in self._damaged:
             return None
         try:
@@ -199,7 +199,7 @@ class Source(LazySequence[Episode]):
             return None
 
     def describe(self) -> SourceReport:
-        """Both sides, from the headers of all episodes and the values of the first that can be read."""
+        """Both sides, from the headers of all episodes and the values of the first readable one."""
         sound = (episode for i in range(len(self)) if (episode := self._sound(i)) is not None)
         first = next(sound, None)
         if first is None:
@@ -211,7 +211,7 @@ class Source(LazySequence[Episode]):
 
 
 class PickedFrames(LazySequence[U8]):
-    """Some frames of another sequence in a new order, still decoded only when asked for."""
+    """Selected frames of another sequence, decoded on demand."""
 
     def __init__(self, frames: Sequence[U8], indices: NDArray[np.int64]) -> None:
         self._frames, self._indices, self.length = frames, indices, len(indices)
@@ -222,19 +222,19 @@ class PickedFrames(LazySequence[U8]):
     def __iter__(self) -> Iterator[U8]:
         last, frame = -1, None
         for index in self._indices.tolist():
-            if frame is None or index != last:  # a repeated frame is decoded once
+            if frame is None or index != last:  # decode a repeated frame once
                 last, frame = index, self._frames[index]
             yield frame
 
 
-# What Python and the libraries raise on a damaged or foreign file; h5py and deep JSON raise RuntimeErrors.
+# Errors that Python and libraries raise on damaged or foreign files. h5py and deep JSON raise RuntimeError.
 _DAMAGE = (ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError)
 _FORMAT_DAMAGE = (ValueError, csv.Error, struct.error, zipfile.BadZipFile, zlib.error)
 
 
 @contextmanager
 def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
-    """Whatever a damaged or foreign file raises becomes one line that names the file."""
+    """Turn any error of a damaged or foreign file into one line that names the file."""
     import pyarrow as pa
 
     where = f"{path}, {what}" if what else str(path)
@@ -242,7 +242,7 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
         yield
     except RecapError as error:
         if not what if isinstance(error, InputError) else str(path) in str(error):
-            raise  # it names the file
+            raise  # the message already names the file
         raise DatasetError(f"{where}: {cause(error, 300)}") from error
     except KeyError as error:
         raise DatasetError(f"{where} cannot be read: {cause(error)} is missing; check the file") from error
@@ -254,10 +254,10 @@ def as_dataset_error(path: Path, what: str = "") -> Iterator[None]:
 
 
 def check_size(what: str, shape: Sequence[int], itemsize: int, limit: int = MAX_ARRAY_BYTES) -> None:
-    """Refuse an array by its declared shape, before a byte of it is read."""
+    """Refuse an array by its declared shape, before it is read."""
     n_bytes = itemsize
     for n in shape:
-        n_bytes *= int(n)  # Python's integers do not overflow
+        n_bytes *= int(n)  # Python integers do not overflow
     if n_bytes > limit or (shape and shape[0] > MAX_FRAMES):
         raise DatasetError(
             f"{shorten(what)} claims to be {n_bytes / 1024**2:.0f} MiB of shape {tuple(shape)}, more than an "
@@ -266,7 +266,7 @@ def check_size(what: str, shape: Sequence[int], itemsize: int, limit: int = MAX_
 
 
 def as_matrix(values: NDArray[Any]) -> F64:
-    """Numbers as (t, d) in double precision."""
+    """Numbers as (t, d) in float64."""
     if values.dtype.kind not in "fiub" or values.ndim < 1:
         raise ValueError(f"{values.dtype} {values.shape} is no table of numbers")
     width = int(np.prod(values.shape[1:], dtype=np.int64))
@@ -274,21 +274,21 @@ def as_matrix(values: NDArray[Any]) -> F64:
 
 
 def check_fps(fps: float, what: str = "frame rate") -> float:
-    """A positive, finite rate."""
+    """The rate, if it is positive and finite; otherwise raises an InputError."""
     if not (np.isfinite(fps) and fps > 0):
         raise InputError(f"{fps} is no {what}: give frames per second, such as 20")
     return float(fps)
 
 
 def read_text(path: Path) -> str:
-    """A small text file."""
+    """The content of a small text file."""
     if path.stat().st_size > MAX_TEXT_BYTES:
         raise DatasetError(f"{path} is too long for a description: check the file")
     return path.read_text(encoding="utf-8")
 
 
 def _episode(raw: RawEpisode, plan: Plan) -> Episode:
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite, which checks find
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow becomes infinite, which checks report
         wanted = {name: part for name, part in plan.numbers.items() if name not in raw.absent}
         values = {name: part.read(raw.numbers).astype(np.float32) for name, part in wanted.items()}
     goal = values.get("goal")
@@ -316,7 +316,7 @@ def _episode(raw: RawEpisode, plan: Plan) -> Episode:
 
 
 def _with_column(raw: RawEpisode, name: str) -> dict[str, Scalar]:
-    """The attributes, and the value of a column that is the same in every frame."""
+    """The attributes, plus a column that is constant within the episode."""
     values = raw.numbers[name]
     if values.shape[1:] != (1,) or not len(values) or (values != values[0]).any():
         raise ValueError(f"column '{name}' is not one number that is the same in every frame")

@@ -1,7 +1,7 @@
-"""Texts of variable length in HDF5 files, read by a process of their own: this file, run as a script.
+"""Reads variable-length texts of HDF5 files in a child process, which runs this file as a script.
 
-The HDF5 library keeps such texts in a heap and trusts what the file says about it: a few damaged bytes there
-make it crash, or loop for ever. So these texts are read in a process that may die.
+The HDF5 library stores such texts in a heap and trusts its contents. A few damaged bytes there make the
+library crash or loop forever, so a child process reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TIMEOUT_EACH_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class TextPlace:
-    """Where a text is: the value of a dataset, or an attribute of an object."""
+    """Location of a text: the value of a dataset, or an attribute of an object."""
 
     path: Path
     place: str
@@ -30,7 +30,7 @@ class TextPlace:
 
 
 def read_strings(places: Sequence[TextPlace]) -> list[str | None]:
-    """The texts in order, None for what is no text; a file on which the library dies is named."""
+    """The texts in order, None if not a text; raises an error that names the file on which HDF5 fails."""
     if not places:
         return []
     requests = [[str(text.path.absolute()), text.place, text.attribute] for text in places]
@@ -47,7 +47,7 @@ def read_strings(places: Sequence[TextPlace]) -> list[str | None]:
         output = error.stdout or b""
     lines = output.splitlines()
     if len(lines) < len(places):
-        from recap.errors import DatasetError  # here, for the child does not import recap
+        from recap.errors import DatasetError  # here, because the child does not import recap
 
         failed = places[len(lines)]
         raise DatasetError(
@@ -58,7 +58,7 @@ def read_strings(places: Sequence[TextPlace]) -> list[str | None]:
 
 
 def _answer() -> None:
-    """The child: for each `[path, object, attribute or null]` on stdin a line with a JSON text or null."""
+    """In the child process: print a JSON text or null per `[path, object, attribute or null]` on stdin."""
     import h5py  # type: ignore[import-untyped]
 
     for path, place, attribute in json.load(sys.stdin):
@@ -68,7 +68,7 @@ def _answer() -> None:
                 node = file[place]
                 value = node.attrs[attribute] if attribute else node[()]
             text = value.decode("utf-8") if isinstance(value, bytes) else value
-        except Exception as error:  # whatever it is, the parent only has to know that there is no text
+        except Exception as error:  # for any error the answer is null
             print(type(error).__name__, file=sys.stderr)
         whole = isinstance(text, str) and len(text) <= MAX_TEXT_BYTES
         print(json.dumps(text if whole else None), flush=True)
@@ -79,6 +79,6 @@ if __name__ == "__main__":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (4 * 1024**3, 4 * 1024**3))
-    except (ImportError, ValueError, OSError):  # not every system has it; the time limit remains
+    except (ImportError, ValueError, OSError):  # not available on every system; the timeout remains
         pass
     _answer()

@@ -1,11 +1,11 @@
-"""Poses of a tracked hand: a folder with `poses.csv` or `poses.npz` and, where there is one, `video.mp4`.
+"""Reads poses of a tracked hand: a folder with `poses.csv` or `poses.npz`, and optionally `video.mp4`.
 
-poses.csv has a header `time_s,x,y,z,qw,qx,qy,qz,gripper`; with two hands every name but time_s once with
-`left_` and once with `right_` in front. poses.npz has arrays `time_s (t,)`, `xyz (t, 3)`, w first
-`quaternion (t, 4)` and `gripper (t,)`, 0 closed to 1 open, again with `left_` and `right_`. It may have
-`seen (t,)`, 1 where the poses are known: each stretch of such frames is a demonstration of its own, so that
-nothing is made up for the gaps. `speed` says how many times as fast as the robot the hand was before its
-times were stretched. `task.txt`, where there is one, holds the task.
+poses.csv has the header `time_s,x,y,z,qw,qx,qy,qz,gripper`. For two hands, every name except time_s appears
+with the prefix `left_` and with `right_`. poses.npz has arrays `time_s (t,)`, `xyz (t, 3)`, `quaternion
+(t, 4)` with w first, and `gripper (t,)` from 0 (closed) to 1 (open), with the same prefixes. An optional
+`seen (t,)` is 1 where the poses are known: each run of such frames is a demonstration of its own, so gaps
+are not interpolated. `speed` is how many times faster than the robot the hand was, before its times were
+stretched. An optional `task.txt` contains the task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from recap.pool.importers.source import (
 from recap.types import F64, U8, Scalar
 from recap.video import VideoFrames, video_length
 
-LEAST_FRAMES = 8  # a run of fewer is no motion
+LEAST_FRAMES = 8  # a shorter run is no motion
 FILES = ("poses.csv", "poses.npz")
 VIDEO = "video.mp4"
 
@@ -48,11 +48,11 @@ _WIDTHS = {name: len(columns) for name, columns in _CSV.items()}
 _MARKS = ("seen", "speed")
 SPACE = "absolute poses of the next frame, each hand xyz in metres, 6-D rotation, gripper 0 to 1"
 _MAX_LINE = 4096
-_SLACK_S = 0.5  # cameras and trackers do not stop at the same instant
+_SLACK_S = 0.5  # s; cameras and trackers do not stop at the same instant
 
 
 def episode_folders(path: Path) -> list[Path]:
-    """The folder itself, or those in it that hold poses."""
+    """The folder itself, or its subfolders that contain poses."""
     if _poses(path) is not None:
         return [path]
     if not path.is_dir():
@@ -62,25 +62,25 @@ def episode_folders(path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Take:
-    """A stretch of a recording without a gap."""
+    """A run of frames of a recording without a gap."""
 
     path: Path
     begin: int
     end: int
-    number: int | None  # of several
+    number: int | None  # index, if the recording has several
 
 
 def takes(path: Path, seen: NDArray[np.bool_]) -> list[Take]:
-    """Each stretch of a recording in which the hands are seen."""
+    """Each run of frames of a recording in which the hands are seen."""
     found = runs(seen)
     return [Take(path, a, b, number if len(found) > 1 else None) for number, (a, b) in enumerate(found)]
 
 
 class TakesReader(Reader):
-    """What all recordings of hands share: their own times, stretches without a gap, the tool of each hand."""
+    """Shared by all recordings of hands: own timestamps, runs without gaps, one tool per hand."""
 
     takes: list[Take]
-    prefixes: Sequence[str]  # of the keys of each hand
+    prefixes: Sequence[str]  # key prefixes of the hands
 
     def __init__(self, path: Path, fps: float | None = None) -> None:
         if fps is not None:
@@ -101,7 +101,7 @@ class TakesReader(Reader):
         return {"proprio": poses, "action": NEXT + poses, **cameras}
 
     def raw(self, take: Take, name: str, times: F64, **parts: Any) -> RawEpisode:
-        """A stretch of the recording of that name."""
+        """The episode of one run of the recording `name`."""
         if len(times) < 2:
             raise DatasetError(f"{take.path} has {len(times)} poses; a demonstration needs two or more")
         steps = np.diff(times)
@@ -141,7 +141,7 @@ class TrackedReader(TakesReader):
         self.prefixes = _hands(arrays)
 
     def read(self, index: int, numbers: Collection[str], images: Collection[str]) -> RawEpisode:
-        """One folder, or a stretch of it."""
+        """One folder, or one run of it."""
         take = self.takes[index]
         folder, kept = take.path, slice(take.begin, take.end)
         arrays = _read_poses(folder)
@@ -176,7 +176,7 @@ def _poses(folder: Path) -> Path | None:
 
 
 def _read_poses(folder: Path) -> dict[str, F64]:
-    """`time_s` (t,) and for each hand xyz, quaternion and gripper, (t, d)."""
+    """`time_s` (t,), and for each hand xyz, quaternion and gripper, (t, d)."""
     path = _poses(folder)
     if path is None:
         raise DatasetError(f"{folder} has no poses.csv or poses.npz any more")
@@ -194,7 +194,7 @@ def _read_poses(folder: Path) -> dict[str, F64]:
 
 
 def _hands(names: Collection[str]) -> tuple[str, ...]:
-    """The prefixes of the hands: one without a name, or left and right, or one of these."""
+    """The prefixes of the hands: "" for a single hand, or left and right, or one of these."""
     hands = tuple(hand for hand in ("", "left_", "right_") if f"{hand}xyz" in names)
     if not hands or (len(hands) > 1 and "" in hands):
         raise ValueError("name one hand without a prefix (xyz, …), or two with left_ and right_")
@@ -225,7 +225,7 @@ def _read_csv(path: Path) -> dict[str, F64]:
 
 
 def _read_npz(path: Path) -> dict[str, F64]:
-    """The arrays we know of."""
+    """The known arrays of the file."""
     names = {"time_s", *_MARKS, *(hand + name for hand in ("", "left_", "right_") for name in _WIDTHS)}
     arrays = read_npz(path, names)
     for name, values in arrays.items():
@@ -241,7 +241,7 @@ def _read_npz(path: Path) -> dict[str, F64]:
 
 
 def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
-    """For each pose that is kept the frame of the video nearest in time; both begin together."""
+    """For each kept pose the video frame nearest in time; both start together."""
     with av.open(str(path)) as container:
         if not container.streams.video:
             raise ValueError(f"{path.name} has no video stream")
@@ -258,7 +258,7 @@ def _video_frames(path: Path, times: F64, kept: slice) -> Sequence[U8]:
 
 
 def read_npz(path: Path, names: Collection[str]) -> dict[str, F64]:
-    """Numbers by these names; what claims too much is refused by its header, and pickles never load."""
+    """Numeric arrays with these names; oversized arrays are refused by header, and pickles never load."""
     out = {}
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
@@ -280,12 +280,12 @@ def read_npz(path: Path, names: Collection[str]) -> dict[str, F64]:
 
 
 def runs(seen: NDArray[np.bool_], least: int = LEAST_FRAMES) -> list[tuple[int, int]]:
-    """Stretches [begin, end) without a gap, of `least` frames or more."""
+    """Runs [begin, end) without a gap, of at least `least` frames."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], seen, [False]]).astype(int))).reshape(-1, 2)
     return [(int(a), int(b)) for a, b in edges if b - a >= least]
 
 
 def round_rate(fps: float) -> float:
-    """30 for 29.9998: times are written with few digits."""
+    """30 for 29.9998, because times are written with few digits."""
     nearest = round(fps)
     return float(nearest) if nearest and abs(fps - nearest) < 0.005 * nearest else fps

@@ -1,4 +1,4 @@
-"""The tasks by their key, which are seen in training, and the levels at which the pool grows."""
+"""The tasks by key, the training tasks, and the levels of the pool."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _WRITTEN: tuple[Task, ...] = (
     PLACE_BOTTLE_PLASTICBOX,
 )
 _BY_KEY = {task.key: task for task in _WRITTEN}
-# In the order in which the levels of the pool bring them; then what the real robot was taught.
+# In the order of the pool's levels, then the tasks of the paper's real robot.
 TASKS: dict[str, Task] = {
     key: _BY_KEY[key] for level in (*LEVELS, REAL_ROBOT) for key in level if key in _BY_KEY
 }
@@ -66,14 +66,14 @@ FIRST_COLLECTION_SEED = 100_000
 
 
 def task_named(key: str) -> Task:
-    """The task of that key, or an error that helps."""
+    """The task with that key; raises an InputError that lists the known ones."""
     return TASKS[one_of("task", key, TASKS)]
 
 
 def tasks_named(text: str) -> tuple[str, ...]:
     """Keys from `move_can_pot,lift_pot`, or from a group: seen, unseen, real-robot, all, level1 … level6.
 
-    A level's group is what that level adds to the pool, as far as it is written here.
+    A level's group contains the implemented tasks that the level adds to the pool.
     """
     groups = {"seen": SEEN, "unseen": UNSEEN, "real-robot": REAL_ROBOT, "all": tuple(TASKS)}
     for n, level in enumerate(LEVELS, start=1):
@@ -83,7 +83,7 @@ def tasks_named(text: str) -> tuple[str, ...]:
 
 
 def check_collection_seeds(first: int, count: int) -> None:
-    """Refuse seeds that are kept for evaluation (42…91) and development (500…999)."""
+    """Refuse seeds reserved for evaluation (42…91) and development (500…999)."""
     if first < FIRST_COLLECTION_SEED:
         raise InputError(
             f"seeds {first}…{first + count - 1} are not for collection: 42…91 are kept for evaluation and "

@@ -1,4 +1,4 @@
-"""Scenes in which it matters where a thing points."""
+"""Arrangements of objects in which the heading matters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from recap_worlds.dualarm.tasks.task import Area, scattered
 def in_mirror(
     areas: Mapping[str, Area], *, apart: float = 0.0
 ) -> Callable[[np.random.Generator], Mapping[str, Place]]:
-    """Draw each thing from its area until all are `apart`, and half the time swap left and right.
+    """Draw each object from its area until all are `apart`, and swap left and right half the time.
 
-    A heading is swapped too, so that what points to the middle of the table still does.
+    Headings are mirrored too, so that an object that points to the middle of the table still does.
     """
     draw = scattered(areas, apart=apart)
 

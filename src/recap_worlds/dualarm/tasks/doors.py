@@ -10,7 +10,7 @@ from recap_worlds.dualarm.waypoints import Hands, Script, grip, point
 
 _SHELL, _GLASS, _BAR = (0.86, 0.86, 0.84), (0.2, 0.22, 0.26), (0.55, 0.1, 0.1)
 HINGE = (-0.11, -0.086, 0.0)  # in the microwave's frame
-HANDLE = (0.195, -0.05)  # in the door's
+HANDLE = (0.195, -0.05)  # in the door's frame
 
 MICROWAVE = Body(
     "microwave",

@@ -1,4 +1,4 @@
-"""Tasks in which both arms take hold of something and lift."""
+"""Tasks in which both arms grasp and lift."""
 
 from __future__ import annotations
 

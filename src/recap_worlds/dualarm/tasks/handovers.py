@@ -1,4 +1,4 @@
-"""Tasks in which one arm hands a thing to the other in the air."""
+"""Tasks in which one arm hands an object to the other in the air."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from recap_worlds.dualarm.tasks.task import Area, State, Task, scattered
 from recap_worlds.dualarm.waypoints import Hands, Script, grip, heading, other, standing
 
 MEET_Z = 0.2  # m above the table
-LYING = Area((0.1, 0.25), (-0.2, 0.2), (-50, 50))  # all of it in the head camera's view
+LYING = Area((0.1, 0.25), (-0.2, 0.2), (-50, 50))  # inside the head camera's view
 
 
 def handing(
     key: str, thing: Body, *, reach: float, height: float, words: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> Task:
-    """Pick a long thing up at its outer end, hand it over in the middle; the other arm then has it.
+    """Pick up a long object at its outer end and hand it to the other arm in the middle.
 
     Args:
         key: of the task.
-        thing: it lies along its x.
-        reach: metres from its middle to either grip.
-        height: metres of its grip above its foot.
-        words: wordings, seen and unseen.
+        thing: the object; it lies along its x axis.
+        reach: metres from its middle to each grip.
+        height: metres of the grip above its base.
+        words: seen and unseen instructions.
     """
     name = thing.name
 

@@ -1,4 +1,4 @@
-"""The pool's tasks in which things of a household are put somewhere: bodies, and a row for each task."""
+"""The pool's tasks of placing household objects: bodies, and one entry per task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WICKER, _RED, _BLUE, _GREY = (0.72, 0.52, 0.3), (0.78, 0.2, 0.18), (0.22, 0.42,
 
 
 def worded(thing: str, relation: str, target: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Wordings, seen and unseen, of putting a thing somewhere."""
+    """Seen and unseen instructions for placing an object."""
     where = f"{relation} the {target}"
     return (
         (
@@ -37,14 +37,14 @@ def cup(name: str, radius: float, height: float, colour: Colour) -> Body:
 
 
 def bowl(name: str, colour: Colour) -> Body:
-    """A vessel that is wider above, so that another one stands in it."""
+    """A vessel that is wider at the top, so that another one stands in it."""
     floor = box((0.017, 0.017, 0.003), (0, 0, 0.003), colour)
     foot, rim = ring(0.024, 0.009, 0.003, 0.009, colour), ring(0.036, 0.009, 0.003, 0.026, colour)
     return Body(name, (floor, *foot, *rim), mass=0.08)
 
 
 def disc(name: str, radius: float, height: float, colour: Colour) -> Body:
-    """A round thing that lies still; it is a box to what stands on it, which the engine handles better."""
+    """A fixed round object; it collides as a box, which MuJoCo handles better."""
     half = height / 2
     solid = box((0.7 * radius, 0.7 * radius, half), (0, 0, half), colour)
     return Body(name, (cylinder(radius, half, (0, 0, half), colour, solid=False), solid), fixed=True)

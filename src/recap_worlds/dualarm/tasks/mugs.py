@@ -1,4 +1,4 @@
-"""A task of the pool: a mug is hung up by its handle."""
+"""A task of the pool: a mug is hung on a peg by its handle."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _facing = in_mirror(
 
 
 def _arrange(rng: np.random.Generator) -> Mapping[str, Place]:
-    """The peg points to the operator whichever way round the scene is."""
+    """Like `_facing`, but the peg always points to the operator."""
     places = _facing(rng)
     return {**places, "rack": replace(places["rack"], yaw=rng.uniform(-12, 12))}
 

@@ -1,4 +1,4 @@
-"""Tasks of the pool in which each arm puts one of two things in the same place."""
+"""Tasks of the pool in which each arm puts one of two objects in the same place."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def pairing(
     drop: float,
     words: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> Task:
-    """Put two things, one on each side of the table, next to each other on a target in the middle.
+    """Put two objects, one from each side of the table, next to each other on a target in the middle.
 
     Args:
         key: of the task.
-        things: gripped at `height` above their feet.
-        target: 0.05 m from its middle, left and right, they are put.
-        height: metres above their feet at which they are gripped.
-        room: half sizes of the target in which they must be.
-        drop: metres above the target's foot at which they are let go.
-        words: wordings, seen and unseen.
+        things: the two objects.
+        target: objects are placed 0.05 m left and right of its middle.
+        height: metres above an object's base at which it is gripped.
+        room: half sizes of the target's area that counts as success.
+        drop: metres above the target's base at which objects are released.
+        words: seen and unseen instructions.
     """
     first, second = (thing.name for thing in things)
 

@@ -1,4 +1,4 @@
-"""Tasks in which one arm picks a thing up and puts it somewhere: a table of variants of one script."""
+"""Tasks in which one arm picks up an object and places it: variants of one script."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def putting(
     above: float = 0.08,
     drop: float = 0.003,
 ) -> Task:
-    """Pick a thing up where `hold` says, and put it `at` a point of the target, in the target's frame.
+    """Pick up an object at `hold` and place it `at` a point of the target, in the target's frame.
 
     Args:
         key: of the task.
-        thing: what is picked up.
-        target: where it is put.
-        hold: of the thing's frame, the point that is gripped; the fingers open along its y.
-        at: of the target's frame, where the foot of the thing should stand.
-        words: wordings, seen and unseen.
-        within: metres by which it may stand elsewhere.
-        aligned: whether the thing must point where the target points.
-        areas: of the thing and of the target.
-        apart: metres between the two at first.
-        above: metres by which it is carried over the target.
-        drop: metres above its place at which it is let go.
+        thing: the object that is picked up.
+        target: the object on which it is placed.
+        hold: grip point in the object's frame; the fingers open along its y.
+        at: final position of the object's base, in the target's frame.
+        words: seen and unseen instructions.
+        within: tolerance in metres.
+        aligned: whether the object must have the target's heading.
+        areas: of the object and of the target.
+        apart: initial distance between the two, metres.
+        above: metres above the target at which the object is carried.
+        drop: metres above its place at which it is released.
     """
 
     def there(state: State) -> bool:
@@ -95,7 +95,7 @@ def _put(
 def bringing_to(
     hands: Hands, side: str, thing: str, target: str, at: tuple[float, float, float], *, aligned: bool
 ) -> F64:
-    """The tool pose that brings what is held to a point of a target, upright."""
+    """The tool pose that brings the held object to a point of a target, upright."""
     spot = point(hands.objects[target], *at)
     yaw = heading(hands.objects[target if aligned else thing])
     return hands.bringing(side, thing, standing(spot[0], spot[1], spot[2], yaw))

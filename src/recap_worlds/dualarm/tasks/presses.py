@@ -1,4 +1,4 @@
-"""Tasks in which one arm presses something that gives: a table of variants of one script."""
+"""Tasks in which one arm presses a movable part: variants of one script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from recap_worlds.dualarm.objects import Body, Part, box, cylinder
 from recap_worlds.dualarm.tasks.task import Area, State, Task, scattered
 from recap_worlds.dualarm.waypoints import Hands, Script, down, point
 
-FINGERTIP = 0.015  # m that the fingers reach beyond the tool frame
+FINGERTIP = 0.015  # m that the fingers extend beyond the tool frame
 EVERYWHERE = Area((0.05, 0.31), (-0.2, 0.22), (-40, 40))
 
 
@@ -20,21 +20,21 @@ def pressing(
     words: tuple[tuple[str, ...], tuple[str, ...]],
     area: Area = EVERYWHERE,
 ) -> Task:
-    """Press a body's one part from above.
+    """Press the movable part of a body from above.
 
     Args:
         key: of the task.
-        body: what is pressed; its first part gives.
-        at: of the body's frame, the point that is pressed.
+        body: the object; its first part is pressed.
+        at: the pressed point, in the body's frame.
         by: metres to push.
-        enough: of the part's joint, degrees or metres that count.
-        words: wordings, seen and unseen.
-        area: where it stands; mirrored half the time.
+        enough: joint position that counts as success, degrees or metres.
+        words: seen and unseen instructions.
+        area: area of the object; mirrored half the time.
     """
     part = body.parts[0].name
 
     def pressed(state: State) -> bool:
-        by_closed = any(state.grips[side] < 0.1 for side in state.touching[part])  # chance is seldom closed
+        by_closed = any(state.grips[side] < 0.1 for side in state.touching[part])  # rarely closed by accident
         return state.joints[part] > enough and by_closed
 
     def script(hands: Hands) -> Script:

@@ -1,4 +1,4 @@
-"""A task in which one arm holds what the other one fills."""
+"""A task in which one arm holds a pan that the other one fills."""
 
 from __future__ import annotations
 

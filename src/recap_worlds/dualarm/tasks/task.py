@@ -1,4 +1,4 @@
-"""What a task is: its things, where they stand, what counts as done, and how the expert does it."""
+"""Definition of a task: bodies, initial poses, success check and script of the expert."""
 
 from __future__ import annotations
 
@@ -15,75 +15,75 @@ from recap_worlds.dualarm.waypoints import Writer
 
 @dataclass(frozen=True)
 class State:
-    """The truth that a success check looks at."""
+    """The true state, for success checks."""
 
-    objects: Mapping[str, F64]  # (7,) of every body and part
+    objects: Mapping[str, F64]  # poses (7,) of every body and part
     start: Mapping[str, F64]  # the same at the start of the episode
     joints: Mapping[str, float]  # of every part: degrees or m
-    tools: Mapping[str, F64]  # side -> where the pads are (3,)
+    tools: Mapping[str, F64]  # side -> point between the pads (3,)
     grips: Mapping[str, float]  # side -> 0 closed … 1 open
     touching: Mapping[str, frozenset[str]]  # body or part -> sides whose fingers touch it
 
     def raised(self, name: str) -> float:
-        """Metres above where it was at first."""
+        """Height above the initial pose, in metres."""
         return float(self.objects[name][2] - self.start[name][2])
 
     def upright(self, name: str) -> float:
-        """The cosine between its z axis and the world's: 1 when it stands."""
+        """The cosine between its z axis and the world's: 1 if upright."""
         return float(quaternion_to_matrix(self.objects[name][3:])[2, 2])
 
     def offset(self, name: str, of: str) -> F64:
-        """Where `name` is in the frame of `of`: (3,)."""
+        """Position of `name` in the frame of `of`: (3,)."""
         frame = self.objects[of]
         offset: F64 = quaternion_to_matrix(frame[3:]).T @ (self.objects[name][:3] - frame[:3])
         return offset
 
     def released(self, name: str) -> bool:
-        """Whether no finger touches it."""
+        """True if no finger touches it."""
         return not self.touching[name]
 
     def held(self, name: str, *sides: str) -> bool:
-        """Whether the fingers of those arms (or of any) touch it."""
+        """True if the fingers of these arms (or of any arm) touch it."""
         return set(sides) <= set(self.touching[name]) if sides else bool(self.touching[name])
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task; `objects` names what is observed, first what is acted on first."""
+    """One task; `objects` are the observed objects, in the order in which they are manipulated."""
 
     key: str
     bodies: tuple[Body, ...]
     arrange: Callable[[np.random.Generator], Mapping[str, Place]]
-    success: Callable[[State], bool]  # must be so for `HOLD_STEPS` steps
+    success: Callable[[State], bool]  # must hold for `HOLD_STEPS` steps
     script: Writer
-    seen: tuple[str, ...]  # wordings used in demonstrations
-    unseen: tuple[str, ...]  # wordings kept for evaluation
+    seen: tuple[str, ...]  # instructions used in demonstrations
+    unseen: tuple[str, ...]  # instructions reserved for evaluation
     objects: tuple[str, ...]
     max_steps: int = 400
 
     @property
     def id(self) -> str:
-        """Its name among Gymnasium's."""
+        """Its Gymnasium id."""
         return f"recap/DualArm-{''.join(word.title() for word in self.key.split('_'))}-v0"
 
 
 @dataclass(frozen=True)
 class Area:
-    """A rectangle of the table and a range of headings, to draw places from."""
+    """A rectangle of the table and a range of headings, from which places are drawn."""
 
     x: tuple[float, float]
     y: tuple[float, float]
     yaw: tuple[float, float] = (0.0, 0.0)
 
     def draw(self, rng: np.random.Generator) -> Place:
-        """A place in it."""
+        """Draw a place."""
         return Place(rng.uniform(*self.x), rng.uniform(*self.y), rng.uniform(*self.yaw))
 
 
 def scattered(
     areas: Mapping[str, Area], *, apart: float = 0.0, mirrored: bool = False
 ) -> Callable[[np.random.Generator], Mapping[str, Place]]:
-    """Draw each thing from its area until all are `apart`; `mirrored` swaps left and right half the time."""
+    """Draw each object from its area until all are `apart`; `mirrored` swaps left and right half the time."""
 
     def arrange(rng: np.random.Generator) -> Mapping[str, Place]:
         sign = -1.0 if mirrored and rng.random() < 0.5 else 1.0

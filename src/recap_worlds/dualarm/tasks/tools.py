@@ -1,4 +1,4 @@
-"""Tasks of the pool in which something is struck, pushed open or taken away."""
+"""Tasks of the pool: strike with a tool, push open, move away."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ BEAT_BLOCK_HAMMER = Task(
     objects=("hammer", "block"),
 )
 
-_LID, _LEAN = 0.055, 45.0  # half the lid; degrees that it is open at first
+_LID, _LEAN = 0.055, 45.0  # half the lid's length; initial opening in degrees
 _UP = 0.7071 * _LID
 LAPTOP = Body(
     "laptop",
@@ -102,7 +102,7 @@ LAPTOP = Body(
             limits=(0, 75),
             mass=0.05,
             damping=0.02,
-            stiffness=0.04,  # it falls shut again: an arm that sweeps past opens nothing
+            stiffness=0.04,  # closes again, so that brushing past does not count
         ),
     ),
 )
@@ -149,7 +149,7 @@ AWAY = 0.32  # m from the middle of the table
 
 def _away(state: State) -> bool:
     now, before = state.objects["playingcards"], state.start["playingcards"]
-    straight = abs(now[1] - before[1]) < 0.04 and abs(heading(now) - heading(before)) < 20  # not shoved
+    straight = abs(now[1] - before[1]) < 0.04 and abs(heading(now) - heading(before)) < 20  # not pushed
     far = AWAY - 0.04 < abs(now[0]) < AWAY + 0.04 and straight
     flat = abs(state.raised("playingcards")) < 0.01 and state.upright("playingcards") > 0.95
     return bool(far and flat and state.released("playingcards"))

@@ -1,4 +1,4 @@
-"""Tasks of the pool in which something is turned or shaken in the hand."""
+"""Tasks of the pool in which a held object is turned or shaken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GREEN = (0.2, 0.55, 0.3)
 
 
 def prism(radius: float, half: float, at: tuple[float, float, float], colour: Colour) -> tuple[Geom, ...]:
-    """A bar of eight sides along x: round, but it does not roll."""
+    """An octagonal bar along x: nearly round, but it does not roll."""
     return tuple(box((half, radius, 0.414 * radius), at, colour, (turn, 0, 0)) for turn in (0, 45, 90, 135))
 
 
@@ -69,7 +69,7 @@ SHAKEN_BOTTLE = replace(
     bottle("bottle", (0.75, 0.3, 0.6)),
     parts=(
         Part(
-            "bead",  # carried, it stays in the middle; shaken, it leaves that and is driven to a wall
+            "bead",  # stays in the middle when carried; moves to an end when shaken
             (Geom("sphere", (0.006,), (0, 0, 0), (1.0, 1.0, 1.0)),),
             at=(0, 0, 0.06),
             joint="slide",
