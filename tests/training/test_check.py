@@ -27,9 +27,7 @@ from recap_worlds.pusht.robot import PUSHT
 N_STEPS = 60
 
 
-def walk(
-    name: str, seed: int, noise: float = 0.0, scene: str | None = None, turn_at: int = 10_000
-) -> Episode:
+def walk(name: str, seed: int, noise: float = 0.0, scene: str | None = None) -> Episode:
     """An arm with three joints on a smooth random path, with noise."""
     rng = np.random.default_rng(seed)
     time = np.arange(N_STEPS + 1)[:, None]

@@ -138,7 +138,7 @@ def test_the_residual_compensates_the_displacement(config: TrainConfig, by: floa
     (chunk, whole), (aside, brought), (left, _) = map(taken, (NO_AUGMENT, blind, seeing))
     torch.testing.assert_close(brought, whole, atol=2e-4 * by, rtol=0)
     assert (aside - chunk).abs().mean() > 0.1 * by
-    torch.testing.assert_close(left, chunk, atol=1e-5 * by, rtol=0), "an image says where it is"
+    torch.testing.assert_close(left, chunk, atol=1e-5 * by, rtol=0)  # an image says where it is
 
 
 def test_statistics_account_for_displaced_residuals() -> None:
