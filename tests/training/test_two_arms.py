@@ -112,7 +112,7 @@ def test_shifting_the_scene_changes_no_residual(data: TrainingData, config: Trai
         torch.testing.assert_close(by[:, [0, 1]], by[:, [x, y]], atol=1e-5, rtol=0)
     assert not by[:, 2:10].abs().gt(1e-6).any()
     seeing = taken(data, config, replace(NO_AUGMENT, shift=0.05))
-    torch.testing.assert_close(seeing["proprio"], still["proprio"]), "an image says where it is"
+    torch.testing.assert_close(seeing["proprio"], still["proprio"])  # an image says where it is
 
 
 def test_chunk_noise_leaves_grippers_unchanged_and_the_residual_compensates_it(
