@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from lance import LanceDataset
 from toy_pool import ToyDescriber, same_episode, toy_episode
 
 from recap.cli.pool import pool as commands
 from recap.errors import InputError
 from recap.pool.blobs import blob_name, encode
 from recap.pool.files import sha256
+from recap.pool.pruning import needed_files
 from recap.pool.store import Pool
 from recap.types import Episode
 
@@ -67,6 +69,33 @@ def test_prune_keeps_the_newest_and_the_tagged_versions(pool: Pool) -> None:
     assert pool.rollback("first") == 13
     assert pool.add([toy_episode("later", images=True)]) == 14
     assert pool.verify().ok
+
+
+def test_a_prune_that_is_killed_on_the_way_is_no_damage(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    removed: list[Path] = []
+
+    def killed(dataset: object, **_: object) -> None:
+        """Lance's clean-up up to its manifests, which come last."""
+        needed = needed_files(pool.table, (11, 12))
+        for version in (2, 3):
+            record = pool.table.transaction_name(pool.table.at(version)) or ""
+            for file in (
+                Path(pool.uri) / name for name in needed_files(pool.table, [version]) - needed | {record}
+            ):
+                removed.extend([file] if file.exists() else [])
+                file.unlink(missing_ok=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LanceDataset, "cleanup_old_versions", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pool.prune(keep=2, older_than=NO_AGE)
+    assert removed
+    again = Pool.open(pool.uri)
+    assert again.verify().ok, again.verify().findings
+    again.prune(keep=2, older_than=NO_AGE)
+    assert [v.version for v in again.versions()] == [11, 12]
+    assert Pool.open(pool.uri).verify().ok
 
 
 def test_prune_deletes_the_data_of_pruned_versions(pool: Pool) -> None:

@@ -103,12 +103,13 @@ def _remove(pool: Pool, gone: Sequence[int]) -> None:
     head = table.head()
     if gone:  # written first: readers of older versions then look for the newest version by name
         newest = max(*gone, pruned_up_to(files))
-        files.write(PRUNED, sealed({"version": newest}))
+        files.write(PRUNED, sealed({"version": newest, "removing": [*gone]}))
         local = "://" not in pool.uri  # writers take turns, so files of no version are leftovers
         with reading("clean-up"):
             head.cleanup_old_versions(
                 versions=list(gone), delete_unverified=local, error_if_tagged_old_versions=False
             )
+        files.write(PRUNED, sealed({"version": newest}))
     left = table.versions()
     kept = [table.at(version) for version in left]
     needed = {name for dataset in kept for name in _files_of(dataset)}

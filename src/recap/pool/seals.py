@@ -52,6 +52,14 @@ def pruned_up_to(files: Files) -> int:
         return UNKNOWN
 
 
+def being_removed(files: Files) -> frozenset[int]:
+    """Versions that a prune has begun to remove; none if it has ended."""
+    try:
+        return frozenset(unsealed(files.read(PRUNED)).get("removing", ()))
+    except (FileNotFoundError, ValueError):
+        return frozenset()
+
+
 class Hashes(msgspec.Struct):
     """What a reader needs of a seal: the rest, which names every row, is passed over."""
 

@@ -22,6 +22,7 @@ from recap.pool.seals import (
     PRUNED,
     UNKNOWN,
     Seal,
+    being_removed,
     logical_state,
     pruned_up_to,
     read_seals,
@@ -151,7 +152,8 @@ def _check_seals(seen: Survey) -> None:
 
 
 def _check_sealed_files(seen: Survey, aside: Mapping[str, str]) -> None:
-    pruned, there = pruned_up_to(seen.files), set(seen.table.versions())
+    # Lance removes data before manifests: an interrupted prune leaves versions without some of their files.
+    pruned, there = pruned_up_to(seen.files), set(seen.table.versions()) - being_removed(seen.files)
     needed = needed_files(seen.table, there) if pruned else set()
     for version, seal in sorted(seen.seals.items()):
         for name, digest in seal.files.items():
