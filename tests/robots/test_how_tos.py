@@ -233,8 +233,7 @@ FOLLOWED = {
             "train robot.yaml --target": "train robot.yaml --size debug --device cpu --target",
             "--nproc-per-node 8": "--nproc-per-node 2",
             "cosmos-2b --out": f"debug {TINY} --set fsdp=true --out",
-            "--nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500": "--nnodes 1",
-            "/shared/2b": "runs/shared",
+            "torchrun --nnodes 2 .*": "",  # tests/training/test_two_nodes.py
             "dualarm_rows.py": "dualarm_rows.py --dry-run",  # minutes; tests/research/sweeps has its parts
             "500:510": "500:501 --tasks=-45 --pool data/disc",
             "--set weights=/models.*": "--dry-run",  # 7 GB; tests/training/test_vla_runs.py has a small file
