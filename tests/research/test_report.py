@@ -459,8 +459,8 @@ def test_rows_that_differ_only_in_the_agent_are_noted(tmp_path: Path) -> None:
     spec = pusht("replay", tasks=("0", "+45"), seeds=(500, 501))
     for name in ("a", "b"):
         write_run(tmp_path / name, spec, results(spec, 0.5, 0), settings={"n_action_steps": 8})
-    assert "These rows differ only in the agent" in build_report(tmp_path)
+    assert "rows differ only in the agent" in build_report(tmp_path)
     write_run(tmp_path / "c", spec, results(spec, 0.5, 0))
     text = build_report(tmp_path)
     assert "Runs whose agent settings were not recorded: c." in text
-    assert "These rows differ only in the agent" not in text
+    assert "rows differ only in the agent" not in text
