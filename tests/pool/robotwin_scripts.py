@@ -72,7 +72,8 @@ def dp(folder: Path, n_episodes: int) -> Read:
 
 def newer(folder: Path, n_episodes: int) -> Read:
     """State and action of each arm: joints, then gripper, each (t, n); three cameras, one image per state."""
-    states, actions = [], []
+    states: list[NDArray[Any]] = []
+    actions: list[NDArray[Any]] = []
     pictures: dict[str, list[NDArray[Any]]] = {"cam_head": [], "cam_left_wrist": [], "cam_right_wrist": []}
     for path in sorted((folder / "data").rglob("*.hdf5"))[:n_episodes]:
         with h5py.File(path) as root:
