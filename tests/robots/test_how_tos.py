@@ -200,7 +200,7 @@ FOLLOWED = {
             "# or: (nginx)": r"\ncurl -fsS http://127.0.0.1:8000/readyz\n\1",
             "(RECAP_TOKEN.*)": r"\1\n"
             "curl -fsS -H 'Authorization: Bearer a-long-secret' http://127.0.0.1:8000/api/pool\n"
-            "! curl -fsS http://127.0.0.1:8000/api/pool\n"
+            "curl -fsS http://127.0.0.1:8000/api/pool && exit 1\n"
             "recap serve pusht-small --pool pools/served",
             "curl -(?!f)": "curl -fsS -",
             "curl 'http": "curl -fsS 'http",
