@@ -1,5 +1,6 @@
 """Cached descriptors of a pool: stored by fingerprint, computed only where missing, checked when read."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from toy_pool import ToyDescriber, toy_episode
 
 from recap.errors import DatasetError
+from recap.pool import derived
 from recap.pool.derived import folder_of
+from recap.pool.memory import MemoryView
 from recap.pool.store import Pool
 from recap.types import F32, Episode
 
@@ -38,6 +41,26 @@ def test_every_frame_has_a_descriptor_in_episode_order(pool: Pool) -> None:
         "proprio": (18, 2),
         "object": (18, 3),
     }
+
+
+def test_large_descriptors_in_memory_are_mapped_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = [toy_episode(name, t=5 + i) for i, name in enumerate(IDS)]
+    usual = MemoryView(episodes).descriptors(ToyDescriber())
+    monkeypatch.setattr(derived, "MAPPED_BYTES", 1)
+    mapped = MemoryView(episodes).descriptors(ToyDescriber())
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "posix_fallocate", full)
+        unmapped = MemoryView(episodes).descriptors(ToyDescriber())
+    for name, values in usual.terms.items():
+        assert isinstance(mapped.terms[name].base.base, np.memmap)
+        assert not isinstance(unmapped.terms[name].base, np.memmap), "a full disk is no error"
+        for found in (mapped, unmapped):
+            assert np.array_equal(found.terms[name], values)
+            assert found.starts.tolist() == usual.starts.tolist()
 
 
 def test_descriptors_are_computed_only_for_new_episodes(pool: Pool) -> None:

@@ -12,8 +12,10 @@ import json
 import logging
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from recap.pool.live import LiveView
     from recap.pool.view import Describer
 
+MAPPED_BYTES = 2**21  # of one term's descriptors in memory: larger ones are mapped from a temporary file
 N_TOGETHER = 256  # episodes that are described before they are written
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _KINDS = {"U8": "<u1", "I64": "<i8", "F32": "<f4", "F64": "<f8"}
@@ -73,16 +76,38 @@ def _not_used(describer: Describer, episode: Episode, why: str) -> dict[str, F32
     return {term: np.empty((0, width), np.float32) for term, width in describer.dims.items()}
 
 
-def assemble(describer: Describer, ids: Sequence[str], rows: Sequence[Mapping[str, F32]]) -> Descriptors:
-    """The descriptors of single episodes, concatenated."""
-    terms = {}
-    lengths = [0]
-    for term, width in describer.dims.items():
-        parts = [row[term] for row in rows]
-        terms[term] = np.concatenate(parts) if parts else np.empty((0, width), np.float32)
-        terms[term].flags.writeable = False
-        lengths = [0, *map(len, parts)]
-    return Descriptors(describer.fingerprint, tuple(ids), np.cumsum(lengths, dtype=np.int64), terms)
+def assemble(
+    describer: Describer, ids: Sequence[str], rows: Iterable[Mapping[str, F32]], n_frames: int | None = None
+) -> Descriptors:
+    """The descriptors of single episodes, concatenated.
+
+    Args:
+        n_frames: upper limit of the number of rows, so that `rows` may be an iterator.
+    """
+    if n_frames is None:
+        rows = list(rows)
+        n_frames = sum(len(next(iter(row.values()), ())) for row in rows)
+    terms = {term: _new_table(n_frames, width) for term, width in describer.dims.items()}
+    starts = [0]
+    for row in rows:
+        end = starts[-1] + len(next(iter(row.values()), ()))
+        for term, values in terms.items():
+            values[starts[-1] : end] = row[term]
+        starts.append(end)
+    terms = {term: values[: starts[-1]] for term, values in terms.items()}
+    for values in terms.values():
+        values.flags.writeable = False
+    return Descriptors(describer.fingerprint, tuple(ids), np.array(starts, np.int64), terms)
+
+
+def _new_table(n: int, width: int) -> F32:
+    """An empty array (n, width); a large one is mapped from a temporary file, to save private memory."""
+    size = 4 * n * width
+    if size >= MAPPED_BYTES and hasattr(os, "posix_fallocate"):
+        with suppress(OSError), tempfile.TemporaryFile() as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here
+            return np.asarray(np.memmap(file, np.float32, "r+", shape=(n, width)))
+    return np.empty((n, width), np.float32)
 
 
 def picked(found: Descriptors, ids: Sequence[str] | None) -> Descriptors:

@@ -43,8 +43,9 @@ class EpisodeView(ABC):
         """Descriptors of every frame of the given or all episodes."""
         fingerprint = describer.fingerprint
         if fingerprint not in self._descriptors:
-            rows = [describe(describer, episode) for episode in self]
-            self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows)
+            rows = (describe(describer, episode) for episode in self)
+            n_frames = sum(map(len, self))
+            self._descriptors[fingerprint] = assemble(describer, self.episode_ids, rows, n_frames)
         return picked(self._descriptors[fingerprint], ids)
 
 
@@ -67,7 +68,10 @@ class MemoryView(EpisodeView):
     def descriptors(self, describer: Describer, ids: Sequence[str] | None = None) -> Descriptors:
         """Descriptors of every frame; cached for all episodes."""
         if ids is not None:
-            return assemble(describer, ids, [describe(describer, self.episode(name)) for name in ids])
+            episodes = [self.episode(name) for name in ids]
+            return assemble(
+                describer, ids, (describe(describer, e) for e in episodes), sum(map(len, episodes))
+            )
         if describer.fingerprint not in self._descriptors:
             found = self._extended(describer)
             if found is not None:
