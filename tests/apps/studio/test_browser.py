@@ -288,6 +288,9 @@ def test_the_pool_view_filters_demonstrations_and_suggests_starts_to_teach(
         expect(page.locator("#pool-unusable")).to_have_text(
             "1 demonstration cannot be used: <b>blind (has no object 'block')"
         )
+        expect(page.locator("#pool-grid .demo")).to_have_count(8)
+        for image in page.locator("#pool-grid img").all():  # a request after the removal would be an error
+            expect(image).to_have_js_property("naturalWidth", 96)
         opened.service.store.remove(["studio/<b>blind"])
         expect(page.locator("#pool-unusable")).to_be_hidden()
 
