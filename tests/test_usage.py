@@ -170,7 +170,13 @@ def test_without_a_log_blame_compares_demonstrations(pool: Pool) -> None:
     (told,) = json.loads(said("blame", "--pool", pool.uri, "--json"))["by_pool"]
     assert told["episode_id"] == "demo/odd"
     pool.quarantine(["demo/odd"])
-    assert "0 of 5 demonstrations" in said("blame", "--pool", pool.uri)
+    shown = said("blame", "--pool", pool.uri)
+    assert "0 of 5 demonstrations" in shown
+    assert "Not compared" not in shown
+    pool.quarantine(["demo/4"])
+    shown = said("blame", "--pool", pool.uri)
+    assert "0 of 0 demonstrations" in shown
+    assert "Not compared: 4 demonstrations" in shown
     with pytest.raises(InputError, match="nothing to look at"):
         CliRunner().invoke(commands, ["blame"], standalone_mode=False, catch_exceptions=False)
 

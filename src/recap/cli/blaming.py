@@ -65,6 +65,7 @@ def blame(
 
     from recap.errors import InputError
     from recap.evaluation.statistics import wilson
+    from recap.retrieval.outliers import N_LEAST
     from recap.usage import blame as find
     from recap.usage import read_runs
 
@@ -74,7 +75,7 @@ def blame(
     found = find(runs, alpha)
     odd: list[Outlier] = []
     if uri is not None:
-        there, odd = _of_pool(uri, retrieval, task_by)
+        there, odd, n_compared = _of_pool(uri, retrieval, task_by)
         found = [suspect for suspect in found if suspect.episode_id in there]
     if as_json:
         click.echo(json.dumps({"by_logs": [*map(asdict, found)], "by_pool": [*map(asdict, odd)]}, indent=1))
@@ -96,17 +97,24 @@ def blame(
         print_rows(("demonstration", "accused because", "deviations"), rows, 0)
     if uri is not None:
         click.echo(
-            f"{len(odd)} of {len(there)} demonstrations accused by comparison with their task's others"
+            f"{len(odd)} of {n_compared} demonstrations accused by comparison with their task's others"
         )
+        if n_compared < len(there):
+            click.echo(
+                f"Not compared: {len(there) - n_compared} demonstrations, of tasks with fewer than {N_LEAST}; "
+                "--task-by ATTRIBUTE groups them otherwise"
+            )
     accused = [suspect.episode_id for suspect in found if suspect.accused] + [one.episode_id for one in odd]
     if accused:
         click.echo(f"Next: recap pool quarantine {uri or 'POOL'} {accused[0]}")
 
 
-def _of_pool(uri: str, retrieval: str | None, task_by: str | None) -> tuple[set[str], list[Outlier]]:
-    """The pool's demonstrations outside quarantine, and the outliers among them."""
+def _of_pool(uri: str, retrieval: str | None, task_by: str | None) -> tuple[set[str], list[Outlier], int]:
+    """The pool's demonstrations outside quarantine, the outliers among them, and how many were compared."""
+    from collections import Counter
+
     from recap.pool.view import robot_of
-    from recap.retrieval.outliers import outliers
+    from recap.retrieval.outliers import N_LEAST, outliers
     from recap.retrieval.presets import find_retrieval, usual_name
     from recap.types import QUARANTINE, Episode
 
@@ -117,9 +125,11 @@ def _of_pool(uri: str, retrieval: str | None, task_by: str | None) -> tuple[set[
     ids = [name for name in view.episode_ids if not view.episode(name).attributes.get(QUARANTINE)]
     robot = robot_of(view)
     if robot is None or not ids:
-        return set(), []
+        return set(), [], 0
     spec = find_retrieval(retrieval or usual_name(view.episode(ids[0])), robot)
-    return set(ids), outliers(view, robot, spec, task_of, ids)
+    sizes = Counter(task_of(view.episode(name)) for name in ids)
+    n_compared = sum(size for size in sizes.values() if size >= N_LEAST)
+    return set(ids), outliers(view, robot, spec, task_of, ids), n_compared
 
 
 @click.command()
