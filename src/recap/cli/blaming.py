@@ -101,8 +101,8 @@ def blame(
         )
         if n_compared < len(there):
             click.echo(
-                f"Not compared: {len(there) - n_compared} demonstrations, of tasks with fewer than {N_LEAST}; "
-                "--task-by ATTRIBUTE groups them otherwise"
+                f"Not compared: {len(there) - n_compared} demonstrations of tasks with fewer than {N_LEAST}; "
+                "--task-by ATTRIBUTE groups them differently"
             )
     accused = [suspect.episode_id for suspect in found if suspect.accused] + [one.episode_id for one in odd]
     if accused:
