@@ -159,8 +159,8 @@ def page(result: DemoResult, pool: str) -> str:
 <h2>One start, before and after</h2>
 <video src="{FILM}" poster="{STILL}" controls muted loop playsinline></video>
 <p class="note">Start {result.film_seed}, {film}; before above, after below, at twice the real speed. The
-video shows from left to right, and the picture in rows: the board; if the policy sees images, the future that it
-predicts, over the faded board; the retrieved moment of the pool.</p>
+video shows from left to right, and the picture in rows: the board; if the policy sees images, the future
+that it predicts, over the faded board; the retrieved moment of the pool.</p>
 <img src="{STILL}" alt="Moments of the episode before and after, with the predicted future and the
 retrieved frames">
 
